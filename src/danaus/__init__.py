@@ -1,0 +1,1 @@
+"""danaus: training of large models that goes through failures."""

@@ -1,0 +1,63 @@
+"""Time as a value that is passed in.
+
+Owns the ``Clock`` protocol, the real clock and ``Deadline``.  Pure machines get ``now`` as a
+number; shells get a ``Clock``; tests pass a manual one (``danaus.testing.clock``).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+from danaus.core.errors import DeadlinePassed
+
+
+class Clock(Protocol):
+    """A source of monotonic time."""
+
+    def now(self) -> float:
+        """Return seconds since an arbitrary origin; never falls."""
+        ...
+
+
+class MonotonicClock:
+    """The machine's monotonic clock (the same origin for every process of one host)."""
+
+    def now(self) -> float:
+        return time.monotonic()
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """A moment by which something must have happened.
+
+    Args:
+        clock: Where ``now`` comes from.
+        limit_s: How long the wait was allowed to be, in seconds (for messages).
+        at: The moment itself, on ``clock``.
+    """
+
+    clock: Clock
+    limit_s: float
+    at: float
+
+    @classmethod
+    def after(cls, limit_s: float, clock: Clock | None = None) -> Deadline:
+        """Return the deadline ``limit_s`` seconds from now."""
+        clock = clock or MonotonicClock()
+        return cls(clock=clock, limit_s=limit_s, at=clock.now() + limit_s)
+
+    def remaining_s(self) -> float:
+        """Return the seconds left, 0.0 once it has passed."""
+        return max(0.0, self.at - self.clock.now())
+
+    @property
+    def passed(self) -> bool:
+        """Tell whether the moment has come."""
+        return self.clock.now() >= self.at
+
+    def check(self, waited_for: str) -> None:
+        """Raise ``DeadlinePassed`` once the moment has come."""
+        if self.passed:
+            raise DeadlinePassed(waited_for=waited_for, limit_s=self.limit_s)

@@ -1,0 +1,205 @@
+"""What replicas and the quorum service say to each other, and the values they speak of.
+
+Owns the wire structs of the quorum room; ``quorum.state`` decides with them, ``quorum.service``
+and ``quorum.client`` carry them, ``ft.step`` acts on them.
+
+One member is one process: ``(replica_id, rank, incarnation)``.  A replica is one or more ranks
+that live and die together (until H-3); it takes part when every rank of one incarnation does.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Vote = Literal["none", "prepared", "refused"]
+Verdict = Literal["commit", "discard", "none"]
+Start = Literal["live", "restore"]
+
+
+class Epoch(msgspec.Struct, frozen=True, order=True, array_like=True):
+    """``(term, n)``; epochs only grow (Q-1)."""
+
+    term: int
+    n: int
+
+    def __str__(self) -> str:
+        return f"{self.term}.{self.n}"
+
+
+class MemberId(msgspec.Struct, frozen=True, order=True, array_like=True):
+    """One process of one replica."""
+
+    replica_id: str
+    rank: int
+    incarnation: int
+
+    def __str__(self) -> str:
+        return f"{self.replica_id}/{self.rank}#{self.incarnation}"
+
+
+class QuorumRecord(msgspec.Struct, frozen=True):
+    """A quorum as those who were told of it remember it: its epoch and every member process."""
+
+    epoch: Epoch
+    members: tuple[MemberId, ...]
+
+
+class OpenStep(msgspec.Struct, frozen=True):
+    """The step a member has begun and neither committed nor discarded (T-1).
+
+    ``digest`` is that of the reduced gradient (empty unless ``vote`` is ``prepared``);
+    ``refused_seen`` tells that some member's refusal of this step is known.
+    """
+
+    step: int
+    epoch: Epoch
+    vote: Vote
+    digest: str = ""
+    refused_seen: bool = False
+    reason: str = ""
+
+
+class StepReport(msgspec.Struct, frozen=True):
+    """What a member says of itself when it joins.  Joining promises no vote in an older epoch.
+
+    ``committed_step`` counts applied steps (0: the initial weights); ``committed_epoch`` is the
+    epoch in which it was committed (None: initial weights or a restored checkpoint's lineage is
+    in ``lineage_term``).  ``fingerprint`` is of the state after ``committed_step``.
+    ``last_quorum`` is the last quorum this incarnation was announced in.
+    ``restorable_step`` is the newest checkpoint this process could restore (0: the seed).
+    """
+
+    committed_step: int
+    fingerprint: str
+    committed_epoch: Epoch | None = None
+    last_quorum: QuorumRecord | None = None
+    open_step: OpenStep | None = None
+    seen_term: int = 0
+    restorable_step: int = 0
+    done: bool = False
+
+
+class Seat(msgspec.Struct, frozen=True):
+    """Where one member process is reached: ``data_address`` by its peers, ``agent_address`` by
+    those who watch or fence it (``process_id`` names it there)."""
+
+    member: MemberId
+    num_ranks: int
+    data_address: str
+    agent_address: str = ""
+    process_id: str = ""
+
+
+class Learner(msgspec.Struct, frozen=True):
+    """A process that is announced but not counted (H-1), and its donors, the first first."""
+
+    seat: Seat
+    donors: tuple[Seat, ...]
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What becomes of the open step.  ``step`` 0 with verdict ``none``: there was none."""
+
+    step: int
+    verdict: Verdict
+    reason: str
+
+
+class Announcement(msgspec.Struct, frozen=True, tag="announcement"):
+    """A quorum, as every member and learner is told of it: the same to each (Q-2).
+
+    ``committed_step`` is where its members stand once they have followed ``outcome`` (and, with
+    ``start == "restore"``, restored that very step).  ``hold``: members wait at this boundary
+    for the learners and take no step in this epoch.  ``finished``: every member is done.
+    """
+
+    epoch: Epoch
+    members: tuple[Seat, ...]
+    learners: tuple[Learner, ...]
+    committed_step: int
+    outcome: Outcome
+    reason: str
+    start: Start = "live"
+    hold: bool = False
+    finished: bool = False
+
+    @property
+    def replica_ids(self) -> tuple[str, ...]:
+        """The replicas that count, in order; a replica's index is its ``replica_rank``."""
+        return tuple(sorted({seat.member.replica_id for seat in self.members}))
+
+    def record(self) -> QuorumRecord:
+        """Return what a member remembers of this quorum."""
+        return QuorumRecord(self.epoch, tuple(seat.member for seat in self.members))
+
+
+# -- replica -> service ---------------------------------------------------------------------
+
+
+class Register(msgspec.Struct, frozen=True, tag="register"):
+    """First words on each session: who speaks, where it is reached, what stands for it."""
+
+    seat: Seat
+    standing: QuorumRecord | None = None
+
+
+class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
+    """I am alive; repeated every ``heartbeat_s``."""
+
+    member: MemberId
+    standing: Epoch | None = None
+
+
+class Join(msgspec.Struct, frozen=True, tag="join"):
+    """Ask for the next quorum.  ``number`` grows with each ask of this incarnation."""
+
+    seat: Seat
+    report: StepReport
+    number: int
+    shrink_only: bool = False
+
+
+class Leave(msgspec.Struct, frozen=True, tag="leave"):
+    """Ask to be left out of the next quorum (drain)."""
+
+    member: MemberId
+    reason: str
+
+
+# -- service -> replica ---------------------------------------------------------------------
+
+
+class ChangePending(msgspec.Struct, frozen=True, tag="change_pending"):
+    """The membership is about to change; turn to the service after this step (Q-2)."""
+
+    epoch: Epoch
+    reason: str
+
+
+class AbortExchange(msgspec.Struct, frozen=True, tag="abort_exchange"):
+    """Members of ``epoch`` are dead; leave what you are blocked in (Q-5)."""
+
+    epoch: Epoch
+    dead: tuple[MemberId, ...]
+    reason: str
+
+
+class Waiting(msgspec.Struct, frozen=True, tag="waiting"):
+    """No quorum yet, and why (Q-8)."""
+
+    reason: str
+
+
+class Refused(msgspec.Struct, frozen=True, tag="refused"):
+    """No quorum, and waiting will not help; ``to_do`` says what will."""
+
+    reason: str
+    to_do: str
+    diverged: dict[str, str] = {}
+    step: int = 0
+
+
+FromReplica = Register | Heartbeat | Join | Leave
+FromService = Announcement | ChangePending | AbortExchange | Waiting | Refused
