@@ -1,0 +1,55 @@
+# One command each: `make demo` trains through failures, `make test` checks everything.
+#
+#   make demo ARGS="--replicas 4"     arguments for `danaus demo`
+#   make test ARGS="-k quorum"        arguments for pytest
+#   make demo PYTHON=python3.12       another interpreter
+#   make demo TORCH_INSTALL="..."     what pip is told in order to install torch
+
+PYTHON        ?= python3
+VENV          := .venv
+BIN           := $(VENV)/bin
+CONSTRAINTS   := constraints.txt
+TORCH_INSTALL ?= torch -c $(CONSTRAINTS)
+ARGS          ?=
+TYPED         := src $(wildcard examples tests/typing)
+
+GROUND     := pyproject.toml $(CONSTRAINTS) tools/ground.sh
+RUN_STAMP  := $(VENV)/.ready-to-run
+TEST_STAMP := $(VENV)/.ready-to-test
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint nightly setup clean
+
+help: ## List what can be made
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
+
+demo: $(RUN_STAMP) ## Train a small model through real failures (about 90 s on two cores)
+	@$(BIN)/danaus demo $(ARGS)
+
+test: check ## Set up what is needed, then run all checks and all tests but the slow ones
+	$(BIN)/python -m pytest -m "not slow and not gpu" $(ARGS)
+
+check: lint ## Style, types and imports only
+	$(BIN)/mypy $(TYPED)
+
+lint: $(TEST_STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports --no-logo
+
+nightly: $(TEST_STAMP) ## The slow tests
+	$(BIN)/python -m pytest -m "slow and not gpu" $(ARGS)
+
+setup: $(TEST_STAMP) ## Only make the virtual environment
+
+clean: ## Remove the virtual environment and every cache
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(RUN_STAMP): $(GROUND)
+	@PYTHON="$(PYTHON)" TORCH_INSTALL="$(TORCH_INSTALL)" tools/ground.sh $(VENV) train
+	@touch $@
+
+$(TEST_STAMP): $(RUN_STAMP)
+	@PYTHON="$(PYTHON)" TORCH_INSTALL="$(TORCH_INSTALL)" tools/ground.sh $(VENV) train,dev
+	@touch $@
