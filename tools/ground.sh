@@ -54,7 +54,7 @@ make_venv() {
     if usable_torch "$python"; then
         site=(--system-site-packages)
     else
-        say "About 270 MB are downloaded, once: 190 MB of it is the CPU build of torch."
+        say "About 270 MB are downloaded, once; 190 MB of it is the CPU build of torch."
     fi
     say "Setting up $venv ..."
     "$python" -m venv --clear "${site[@]}" "$venv"

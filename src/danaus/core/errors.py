@@ -191,7 +191,9 @@ class CheckpointDamaged(DanausError):
     why: str
 
     def message(self) -> str:
-        return f"checkpoint {self.path} is damaged: {self.why}; an older one is tried if there is one"
+        return (
+            f"checkpoint {self.path} is damaged: {self.why}; an older one is tried if there is one"
+        )
 
 
 @dataclass(eq=False)
