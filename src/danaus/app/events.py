@@ -1,0 +1,86 @@
+"""The words of a run's journal: what the controller records and the report reads.
+
+Owns the names of events and the facts each carries; ``app.timeline`` turns them into fault
+timelines, lanes and a goodput.  Every journal line also carries ``time`` (seconds since 1970),
+which the journal itself adds.  A reader must live with any event missing: a run may be killed at
+any moment.
+
+Facts used by several events: ``replica`` (stable name, e.g. ``"replica-0"``), ``rank``,
+``incarnation``, ``process_id`` (``"host/name/rank#incarnation"``), ``pid``, ``step`` (number of
+applied steps), ``epoch`` (``"term.n"``), ``reason`` (words for a person).
+
+==================== ==========================================================================
+event                facts
+==================== ==========================================================================
+run_started          name, replicas (list of names), ranks (per replica), steps (planned), pid,
+                     text (where the data came from); any versions and settings
+run_resumed          step, term, pid
+fault_injected       fault (unique id), kind (see ``FaultKind``), target (replica name or
+                     ``"quorum service"``), text (words); and of the victim: process_id, pid,
+                     incarnation where it has them
+process_started      replica, rank, incarnation, process_id, pid
+process_exited       replica, rank, incarnation, process_id, pid, exit_code, signal (name, e.g.
+                     ``"SIGKILL"``), kind (of MeshFailure), reason, expected (true for a stop
+                     that the controller asked for)
+hang_noticed         replica, rank, incarnation, process_id, still_s, reason
+quorum_announced     epoch, members (list of ``"replica/rank#incarnation"``), learners (same),
+                     committed_step, hold, reason
+step_discarded       step, epoch, reason, replica
+learning_started     replica, incarnation, step, donors (list)
+healed               replica, incarnation, step, bytes, duration_s, donors (list)
+member_entered       replica, incarnation, step, epoch
+service_exited       pid, signal, reason, expected
+service_started      pid, address (the first start)
+service_restarted    pid, address, attempt
+divergence_found     step, fingerprints (member -> hex), minority (list of members), reason
+checkpoint_written   step, path
+suggestion           text (``now try: kill -9 PID``), pid, replica
+run_stopped          step, reason (Ctrl-C, a signal)
+run_failed           error (class), text
+run_finished         step, sha256 (of the final state), job_restarts, tokens_per_s
+==================== ==========================================================================
+"""
+
+from __future__ import annotations
+
+import enum
+
+
+class Event(enum.StrEnum):
+    """Names of journal events; the facts of each stand in the module's docstring."""
+
+    RUN_STARTED = "run_started"
+    RUN_RESUMED = "run_resumed"
+    FAULT_INJECTED = "fault_injected"
+    PROCESS_STARTED = "process_started"
+    PROCESS_EXITED = "process_exited"
+    HANG_NOTICED = "hang_noticed"
+    QUORUM_ANNOUNCED = "quorum_announced"
+    STEP_DISCARDED = "step_discarded"
+    LEARNING_STARTED = "learning_started"
+    HEALED = "healed"
+    MEMBER_ENTERED = "member_entered"
+    SERVICE_EXITED = "service_exited"
+    SERVICE_STARTED = "service_started"
+    SERVICE_RESTARTED = "service_restarted"
+    DIVERGENCE_FOUND = "divergence_found"
+    CHECKPOINT_WRITTEN = "checkpoint_written"
+    SUGGESTION = "suggestion"
+    RUN_STOPPED = "run_stopped"
+    RUN_FAILED = "run_failed"
+    RUN_FINISHED = "run_finished"
+
+
+class FaultKind(enum.StrEnum):
+    """What was done to the run."""
+
+    KILL = "kill"
+    HANG = "hang"
+    KILL_SERVICE = "kill_service"
+    FLIP_BIT = "flip_bit"
+    OUTSIDE = "outside"
+    """Not injected by danaus: somebody or something else ended a process."""
+
+
+SERVICE = "quorum service"
+"""The ``target`` of a fault that hits the quorum service."""
