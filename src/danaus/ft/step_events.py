@@ -1,0 +1,297 @@
+"""What a member's step machine hears and what it orders: events, instructions, and the ballot.
+
+Owns the vocabulary between ``ft.step`` (which decides) and the shell of a member process (which
+computes, exchanges and applies).  Events are past tense, instructions imperative.
+
+Every event that answers work carries the epoch, and where it matters the step, of the
+instruction that it answers; the machine drops what belongs to work it has left (T-1), so a shell
+may deliver late results without checking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from danaus.quorum.messages import Announcement, Epoch, Learner, MemberId, StepReport, Vote
+
+
+class Ballot(msgspec.Struct, frozen=True):
+    """One member's one vote in (step, epoch), as every other member gets it (T-1).
+
+    ``digest`` is that of the reduced gradient of this rank (empty unless prepared).
+    ``fingerprint`` is of this rank's state after ``step - 1`` (Q-9).  ``change_pending`` names a
+    coming change of the membership, or is empty (Q-2).  ``reason`` tells why a vote is refused.
+    """
+
+    member: MemberId
+    epoch: Epoch
+    step: int
+    vote: Vote
+    digest: str
+    fingerprint: str
+    change_pending: str = ""
+    reason: str = ""
+
+
+Votes = Mapping[MemberId, Ballot]
+
+
+# -- events ---------------------------------------------------------------------------------
+
+
+class Started(msgspec.Struct, frozen=True):
+    """The process is built and may ask for its first quorum."""
+
+
+class Announced(msgspec.Struct, frozen=True):
+    """The quorum service announced a quorum that lists this process."""
+
+    announcement: Announcement
+
+
+class ChangeKnown(msgspec.Struct, frozen=True):
+    """The service says that the membership of ``epoch`` is about to change (Q-2)."""
+
+    epoch: Epoch
+    reason: str
+
+
+class Computed(msgspec.Struct, frozen=True):
+    """This member's leaves of the step are computed."""
+
+    epoch: Epoch
+    step: int
+
+
+class ComputeFailed(msgspec.Struct, frozen=True):
+    """This member cannot compute its leaves; the step is refused."""
+
+    epoch: Epoch
+    step: int
+    reason: str
+
+
+class Reduced(msgspec.Struct, frozen=True):
+    """The gradient is reduced and kept until it is applied or discarded.
+
+    ``fingerprint``, if not empty, is of the state as it is now, taken just before the vote: with
+    it a bit that flipped since the last step vetoes the gradient that it spoiled, instead of the
+    one after (Q-9).  ``refusal``, if not empty, makes this member's vote a refusal.
+    """
+
+    epoch: Epoch
+    step: int
+    digest: str
+    fingerprint: str = ""
+    refusal: str = ""
+
+
+class ReductionBroken(msgspec.Struct, frozen=True):
+    """The group could not be formed, or the reduction did not finish."""
+
+    epoch: Epoch
+    step: int
+    reason: str
+
+
+class VotesIn(msgspec.Struct, frozen=True):
+    """Every member's ballot is here, this member's own included."""
+
+    epoch: Epoch
+    step: int
+    votes: Votes
+
+
+class VotesBroken(msgspec.Struct, frozen=True):
+    """The exchange of votes ended before all were here; ``votes`` are those that came."""
+
+    epoch: Epoch
+    step: int
+    reason: str
+    votes: Votes
+
+
+class Applied(msgspec.Struct, frozen=True):
+    """The optimiser ran; ``fingerprint`` is of the state after ``step``."""
+
+    step: int
+    fingerprint: str
+
+
+class Restored(msgspec.Struct, frozen=True):
+    """The checkpoint of ``step`` is loaded (0: the seed's weights)."""
+
+    epoch: Epoch
+    step: int
+    fingerprint: str
+
+
+class RestoreFailed(msgspec.Struct, frozen=True):
+    """The checkpoint cannot be loaded; ``restorable_step`` is the newest that may still be."""
+
+    epoch: Epoch
+    reason: str
+    restorable_step: int
+
+
+class Learned(msgspec.Struct, frozen=True):
+    """The state of ``step`` was fetched; ``committed_epoch`` is the donors', where they tell."""
+
+    epoch: Epoch
+    step: int
+    fingerprint: str
+    committed_epoch: Epoch | None = None
+
+
+class LearnFailed(msgspec.Struct, frozen=True):
+    """No donor could serve; the state of this process must be taken as spoiled."""
+
+    epoch: Epoch
+    reason: str
+
+
+class Aborted(msgspec.Struct, frozen=True):
+    """The service ended ``epoch``: leave what you are in (Q-5).
+
+    ``votes`` are the ballots that had come, where the exchange of votes was left.
+    """
+
+    epoch: Epoch
+    reason: str
+    votes: Votes = {}
+
+
+class CheckpointWritten(msgspec.Struct, frozen=True):
+    """A checkpoint of ``step`` is on the disk and could be restored."""
+
+    step: int
+
+
+Event = (
+    Started
+    | Announced
+    | ChangeKnown
+    | Computed
+    | ComputeFailed
+    | Reduced
+    | ReductionBroken
+    | VotesIn
+    | VotesBroken
+    | Applied
+    | Restored
+    | RestoreFailed
+    | Learned
+    | LearnFailed
+    | Aborted
+    | CheckpointWritten
+)
+
+
+# -- instructions ---------------------------------------------------------------------------
+
+
+class JoinQuorum(msgspec.Struct, frozen=True):
+    """Leave and close the group, then ask the service for the next quorum.
+
+    The group's connections close at once, so that peers blocked on this member are released.
+    After a lost session the shell asks again with ``StepMachine.report()``, under a new number.
+    A kept reduced gradient stays kept until ``Apply`` or ``Discard``.
+    """
+
+    report: StepReport
+
+
+class FormGroup(msgspec.Struct, frozen=True):
+    """Form the group of the announcement's members; failing is ``ReductionBroken``.
+
+    A snapshot served in an older epoch may be withdrawn.
+    """
+
+    announcement: Announcement
+
+
+class Compute(msgspec.Struct, frozen=True):
+    """Compute this member's leaves of ``step``; ``attempt`` counts this process's tries from 1."""
+
+    epoch: Epoch
+    step: int
+    attempt: int
+
+
+class Reduce(msgspec.Struct, frozen=True):
+    """Reduce the leaves with the group and keep the result."""
+
+    epoch: Epoch
+    step: int
+
+
+class CastVote(msgspec.Struct, frozen=True):
+    """Give every member this ballot and gather theirs.  Never ordered twice per (step, epoch)."""
+
+    ballot: Ballot
+
+
+class Apply(msgspec.Struct, frozen=True):
+    """Run the optimiser with the kept gradient, in place; not finishing it is death.
+
+    ``epoch`` is the one in which the step was voted (for the ledger).
+    """
+
+    step: int
+    epoch: Epoch
+
+
+class Discard(msgspec.Struct, frozen=True):
+    """Drop the step's gradient; nothing of the step remains (T-2)."""
+
+    step: int
+    epoch: Epoch
+    reason: str
+
+
+class Restore(msgspec.Struct, frozen=True):
+    """Load the checkpoint of ``step`` (0: the seed's weights) and note the rollback (T-7)."""
+
+    epoch: Epoch
+    step: int
+    reason: str
+
+
+class Learn(msgspec.Struct, frozen=True):
+    """Fetch the state of ``step`` from the learner's donors (H-2)."""
+
+    epoch: Epoch
+    step: int
+    learner: Learner
+
+
+class Serve(msgspec.Struct, frozen=True):
+    """Offer an immutable snapshot of ``step``, the state as it is now, to these learners."""
+
+    epoch: Epoch
+    step: int
+    learners: tuple[Learner, ...]
+    committed_epoch: Epoch | None
+
+
+class Finish(msgspec.Struct, frozen=True):
+    """The run is done: every member has committed its last step."""
+
+    step: int
+
+
+Instruction = (
+    JoinQuorum
+    | FormGroup
+    | Compute
+    | Reduce
+    | CastVote
+    | Apply
+    | Discard
+    | Restore
+    | Learn
+    | Serve
+    | Finish
+)
