@@ -1,0 +1,93 @@
+"""Folds leaf gradients into the partial sums of a run, in tree order, as they are computed.
+
+Owns the buffers of one process's partials; the order is ``tree``'s.
+
+Invariants:
+    T-4: the additions are those of the tree, whatever run of leaves this process holds.
+    Memory: two buffers per level at most (one, where the run is a whole subtree), kept from
+    step to step.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from danaus.collectives.tree import Node, partials, promote
+from danaus.core.errors import ConfigError, InternalError
+
+
+class LeafFolder:
+    """A stack of partial sums that counts in binary: equal neighbours are added at once.
+
+    Args:
+        num_elements: Length of a flat gradient.
+        device: Where the partials live.
+    """
+
+    def __init__(self, num_elements: int, device: torch.device | str = "cpu") -> None:
+        self._num_elements = num_elements
+        self._device = torch.device(device)
+        self._free: list[Tensor] = []
+        self._stack: list[tuple[Node, Tensor]] = []
+        self._run = range(0)
+        self._num_leaves = 0
+        self._next = 0
+
+    def begin(self, run: range, num_leaves: int) -> None:
+        """Start over with ``run``; what ``partials`` returned before is no longer valid."""
+        self._free.extend(buffer for _, buffer in self._stack)
+        self._stack.clear()
+        self._run, self._num_leaves, self._next = run, num_leaves, run.start
+
+    def add(self, leaf: int, flat: Tensor) -> None:
+        """Take the gradient of the run's next leaf; ``flat`` is read, not kept.
+
+        Args:
+            leaf: Its index; leaves come in order.
+            flat: ``[num_elements]`` fp32, on the folder's device.
+
+        Raises:
+            ConfigError: Wrong dtype or length.
+        """
+        if leaf != self._next or leaf not in self._run:
+            raise InternalError("T-4", f"leaf {leaf} came where {self._next} of {self._run} is due")
+        if flat.dtype != torch.float32 or flat.numel() != self._num_elements:
+            raise ConfigError(
+                what=f"leaf {leaf} has {flat.numel()} elements of {flat.dtype}",
+                needed=f"{self._num_elements} of torch.float32",
+            )
+        self._next += 1
+        node, value = promote(Node(0, leaf), self._num_leaves), flat.reshape(-1)
+        while self._stack and self._completes(node):
+            left, buffer = self._stack.pop()
+            torch.add(buffer, value, out=buffer)
+            if value is not flat and value.data_ptr() != flat.data_ptr():
+                self._free.append(value)
+            node, value = promote(Node(left.level + 1, left.index // 2), self._num_leaves), buffer
+        if value.data_ptr() == flat.data_ptr():
+            value = self._buffer().copy_(value)
+        self._stack.append((node, value))
+
+    def _completes(self, node: Node) -> bool:
+        """Tell whether ``node`` is the right half whose left half is on top of the stack."""
+        top = self._stack[-1][0]
+        return node.index % 2 == 1 and top == Node(node.level, node.index - 1)
+
+    def _buffer(self) -> Tensor:
+        if self._free:
+            return self._free.pop()
+        return torch.empty(self._num_elements, dtype=torch.float32, device=self._device)
+
+    def partials(self) -> list[Tensor]:
+        """Return the run's partials, one per node of ``tree.partials``; valid until ``begin``.
+
+        Raises:
+            InternalError: Leaves of the run are missing.
+        """
+        nodes = tuple(node for node, _ in self._stack)
+        if self._next != self._run.stop and len(self._run) > 0:
+            raise InternalError("T-4", f"run {self._run} asked for after leaf {self._next - 1}")
+        if nodes != partials(self._run, self._num_leaves):
+            raise InternalError("T-4", f"run {self._run} was folded into {nodes}")
+        return [value for _, value in self._stack]
