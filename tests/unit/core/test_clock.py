@@ -1,0 +1,35 @@
+"""Deadlines follow the clock that they are given."""
+
+import pytest
+
+from danaus.core.clock import Deadline, MonotonicClock
+from danaus.core.errors import DeadlinePassed
+from danaus.testing.clock import ManualClock
+
+
+def test_a_deadline_passes_when_its_moment_comes():
+    clock = ManualClock(100.0)
+    deadline = Deadline.after(2.0, clock)
+    clock.advance(1.5)
+    assert not deadline.passed
+    assert deadline.remaining_s() == 0.5
+    deadline.check("a reply")
+    clock.advance(0.5)
+    assert deadline.passed
+    assert deadline.remaining_s() == 0.0
+    with pytest.raises(DeadlinePassed, match=r"waited 2\.0 s for a reply"):
+        deadline.check("a reply")
+
+
+def test_manual_time_never_falls():
+    clock = ManualClock()
+    with pytest.raises(ValueError, match="does not go back"):
+        clock.advance(-1.0)
+    assert clock.now() == 0.0
+
+
+def test_the_machines_clock_never_falls():
+    clock = MonotonicClock()
+    readings = [clock.now() for _ in range(100)]
+    assert readings == sorted(readings)
+    assert Deadline.after(60.0).remaining_s() > 59.0
