@@ -1,0 +1,163 @@
+"""From a run's files to the story of each fault."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from danaus.app.events import SERVICE, FaultKind
+from danaus.app.run_record import RunRecord, read_run
+from danaus.app.timeline import Fault, faults, lanes, service_lane, usual_gap_s
+from danaus.testing.run_folders import StoryTeller, tell_demo
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> RunRecord:
+    tell_demo(tmp_path / "run")
+    return read_run(tmp_path / "run")
+
+
+def _by_kind(record: RunRecord) -> dict[FaultKind, Fault]:
+    return {f.kind: f for f in faults(record)}
+
+
+def test_every_fault_is_found_in_order(demo: RunRecord) -> None:
+    found = faults(demo)
+
+    assert [f.number for f in found] == [1, 2, 3, 4]
+    assert [(f.kind, f.target) for f in found] == [
+        (FaultKind.KILL, "replica-1"),
+        (FaultKind.HANG, "replica-2"),
+        (FaultKind.KILL_SERVICE, SERVICE),
+        (FaultKind.OUTSIDE, "replica-0"),
+    ]
+    assert found[0].step == 22
+
+
+def test_a_kill_is_followed_to_full_strength(demo: RunRecord) -> None:
+    fault = _by_kind(demo)[FaultKind.KILL]
+
+    assert fault.noticed_after_s == pytest.approx(0.004, abs=1e-5)
+    # One step of two replicas (0.3 s) after 0.064 s of finding out; the usual step takes 0.2 s.
+    assert fault.stalled_s == pytest.approx(0.064 + 0.3 - 0.2, abs=1e-5)
+    # 6 steps of two replicas, then 0.05 s of learning and a step of three.
+    assert fault.back_after_s == pytest.approx(0.064 + 6 * 0.3 + 0.05 + 0.2, abs=1e-5)
+    words = [text for _, text in fault.moments]
+    assert words[0] == "its exit is known (SIGKILL)"
+    assert words[-1] == "first step with every replica again"
+    assert "it has learned step 28 from replica-0, replica-2 (4.5 MB)" in words
+
+
+def test_a_hang_is_noticed_within_its_limit(demo: RunRecord) -> None:
+    fault = _by_kind(demo)[FaultKind.HANG]
+
+    assert fault.noticed_after_s == pytest.approx(3.0, abs=1e-5)
+    assert fault.stalled_s == pytest.approx(3.0 + 0.05 + 0.06 + 0.3 - 0.2, abs=1e-5)
+
+
+def test_a_dead_service_stalls_nobody(demo: RunRecord) -> None:
+    fault = _by_kind(demo)[FaultKind.KILL_SERVICE]
+
+    assert fault.stalled_s == pytest.approx(0.003, abs=1e-5)
+    assert fault.back_after_s == pytest.approx(0.003 + 4 * 0.2, abs=1e-5)
+
+
+def test_a_death_from_outside_is_a_fault_too(demo: RunRecord) -> None:
+    fault = _by_kind(demo)[FaultKind.OUTSIDE]
+
+    assert fault.text == "replica-0 ended (SIGKILL), not by danaus"
+    assert fault.noticed_after_s == 0.0
+    assert fault.back_after_s is not None
+
+
+def test_lanes_tell_each_replicas_states(demo: RunRecord) -> None:
+    states = {name: [s.state for s in spans] for name, spans in lanes(demo).items()}
+
+    again = ["member", "down", "starting", "learning", "member"]
+    assert states["replica-1"] == ["starting", *again]
+    assert states["replica-2"] == ["starting", "member", "hung", *again[1:]]
+    for spans in lanes(demo).values():
+        assert all(a.end == b.start for a, b in itertools.pairwise(spans))
+    assert [s.state for s in service_lane(demo)] == ["member", "down", "member"]
+
+
+def test_without_a_journal_lanes_are_guessed_from_the_ledgers(tmp_path: Path) -> None:
+    story = StoryTeller(tmp_path)
+    story.run(20)
+    story.kill("replica-1", away_steps=30)
+    story.run(20)
+    (tmp_path / "journal.jsonl").unlink()
+    record = read_run(tmp_path)
+
+    states = {name: [s.state for s in spans] for name, spans in lanes(record).items()}
+    assert states["replica-0"] == ["member"]
+    assert states["replica-1"] == ["member", "down", "member"]
+    assert faults(record) == ()
+
+
+def test_a_fault_that_nothing_followed_has_no_durations(tmp_path: Path) -> None:
+    story = StoryTeller(tmp_path)
+    story.run(10)
+    story.record("fault_injected", fault="k", kind="kill", target="replica-1", incarnation=0)
+    (fault,) = faults(read_run(tmp_path))
+
+    assert (fault.noticed_after_s, fault.stalled_s, fault.back_after_s) == (None, None, None)
+    assert fault.moments == ()
+
+
+def test_words_of_a_later_version_do_no_harm(tmp_path: Path) -> None:
+    story = StoryTeller(tmp_path)
+    story.record("meteor_struck", size_m=3)
+    story.record("fault_injected", kind="meteor", target="replica-0")
+    story.run(10)
+    (fault,) = faults(read_run(tmp_path))
+
+    assert fault.kind == FaultKind.OUTSIDE
+
+
+def test_two_ranks_that_die_together_are_one_fault(tmp_path: Path) -> None:
+    story = StoryTeller(tmp_path)
+    story.run(10)
+    facts = {"replica": "replica-1", "incarnation": 0, "signal": "SIGKILL", "expected": False}
+    story.record("process_exited", rank=0, **facts)
+    story.now += 0.01
+    story.record("process_exited", rank=1, **facts)
+    story.run(3)
+
+    (fault,) = faults(read_run(tmp_path))
+    assert [words for _, words in fault.moments] == ["its exit is known (SIGKILL)"]
+
+
+def test_files_that_end_anywhere_are_read(tmp_path: Path) -> None:
+    tell_demo(tmp_path)
+    whole = {p: p.read_bytes() for p in [tmp_path / "journal.jsonl", *tmp_path.glob("ledger/*")]}
+    for part in (0.0, 0.13, 0.5, 0.77, 0.999):
+        for path, raw in whole.items():
+            path.write_bytes(raw[: int(len(raw) * part)])
+        record = read_run(tmp_path)
+        faults(record), lanes(record)
+        assert record.notes == ()
+
+
+def test_a_rollback_leaves_the_newer_terms_steps(tmp_path: Path) -> None:
+    path = tmp_path / "ledger" / "replica-0-0.jsonl"
+    story = StoryTeller(tmp_path, num_replicas=1)
+    story.run(3)
+    newer = (
+        path.read_text()
+        .splitlines()[-1]
+        .replace("[1, 1]", "[2, 0]")
+        .replace('"loss": ', '"loss": 9')
+    )
+    with path.open("a") as file:
+        file.write("not json\n" + newer + "\n")
+    record = read_run(tmp_path)
+
+    assert record.losses[3] > 90
+    assert record.notes == ("replica-0-0.jsonl: 1 damaged lines were left out",)
+
+
+def test_no_commit_no_usual_gap() -> None:
+    assert usual_gap_s([]) == 0.0
