@@ -196,7 +196,9 @@ class JoinQuorum(msgspec.Struct, frozen=True):
     """Leave and close the group, then ask the service for the next quorum.
 
     The group's connections close at once, so that peers blocked on this member are released.
-    After a lost session the shell asks again with ``StepMachine.report()``, under a new number.
+    After a lost session the shell asks again with ``StepMachine.report()``, under a new number,
+    and from then on drops every announcement that comes over an older session: it answers an
+    older ask, and the newer one has promised the service not to follow it.
     A kept reduced gradient stays kept until ``Apply`` or ``Discard``.
     """
 

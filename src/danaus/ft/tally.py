@@ -1,0 +1,88 @@
+"""What the ballots of one step say together.
+
+Owns the counting of votes, as pure functions; ``ft.step`` acts on the result.
+
+Invariants:
+    T-1: ``commit`` only where every member of the epoch is prepared, with one digest per rank
+    (the ranks of a replica hold different shards), and nothing vetoes it.
+    Q-9: replicas whose states differ before the step refuse it, whoever of them is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import msgspec
+
+from danaus.ft.step_events import Ballot, Votes
+from danaus.quorum.messages import Epoch, MemberId
+
+Count = Literal["commit", "refused", "unknown"]
+
+
+class Tally(msgspec.Struct, frozen=True):
+    """The result of a vote as far as this member knows it.
+
+    ``unknown``: votes are missing and none of those here speaks against the step.
+    """
+
+    count: Count
+    reason: str
+    change_pending: str = ""
+
+
+def tally(
+    members: Sequence[MemberId], epoch: Epoch, step: int, votes: Votes, *, veto: bool = True
+) -> Tally:
+    """Count the votes of (step, epoch).
+
+    Args:
+        members: Every member process of the epoch.
+        epoch: The epoch voted in; ballots of another are not counted.
+        step: The step voted on; ballots of another are not counted.
+        votes: The ballots that came, this member's own included.
+        veto: Whether unequal fingerprints of the step before refuse this one (Q-9).
+    """
+    ballots = [
+        votes[member]
+        for member in members
+        if member in votes
+        and votes[member].member == member
+        and votes[member].epoch == epoch
+        and votes[member].step == step
+    ]
+    change = next((ballot.change_pending for ballot in ballots if ballot.change_pending), "")
+    against = objection(ballots, veto=veto)
+    if against:
+        return Tally("refused", against, change)
+    if len(ballots) < len(members):
+        here = {ballot.member for ballot in ballots}
+        missing = ", ".join(str(member) for member in members if member not in here)
+        return Tally("unknown", f"no vote from {missing}", change)
+    return Tally("commit", "every member is prepared with one digest", change)
+
+
+def objection(ballots: Iterable[Ballot], *, veto: bool) -> str:
+    """Return what speaks against the step in these ballots, or nothing."""
+    by_rank: dict[int, list[Ballot]] = {}
+    for ballot in ballots:
+        if ballot.vote != "prepared":
+            return f"{ballot.member} refused: {ballot.reason or 'no reason given'}"
+        by_rank.setdefault(ballot.member.rank, []).append(ballot)
+    for rank, group in sorted(by_rank.items()):
+        against = veto and _differing(rank, group, "fingerprint", "states before the step")
+        against = against or _differing(rank, group, "digest", "reduced gradients")
+        if against:
+            return against
+    return ""
+
+
+def _differing(rank: int, group: list[Ballot], field: str, what: str) -> str:
+    holders: dict[str, list[str]] = {}
+    for ballot in group:
+        holders.setdefault(getattr(ballot, field), []).append(str(ballot.member))
+    if len(holders) < 2:
+        return ""
+    each = "; ".join(f"{value or 'none'} at {', '.join(who)}" for value, who in holders.items())
+    return f"{what} differ at rank {rank}: {each}"
