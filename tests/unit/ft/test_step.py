@@ -64,8 +64,7 @@ def announce(epoch=E1, members=(A, B, C), committed=0, outcome=NONE, **rest) -> 
 
 def ballots(*voters, epoch=E1, step=1, **changed) -> dict[MemberId, Ballot]:
     votes = {
-        member: Ballot(member, epoch, step, "prepared", "d", "f0")
-        for member in members or (A, B, C)
+        voter: Ballot(voter, epoch, step, "prepared", "d", "f0") for voter in voters or (A, B, C)
     }
     for name, change in changed.items():
         member = MemberId(name, 0, 1)
