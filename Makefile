@@ -50,6 +50,6 @@ $(RUN_STAMP): $(GROUND)
 	@PYTHON="$(PYTHON)" TORCH_INSTALL="$(TORCH_INSTALL)" tools/ground.sh $(VENV) train
 	@touch $@
 
-$(TEST_STAMP): $(RUN_STAMP)
+$(TEST_STAMP): $(GROUND)
 	@PYTHON="$(PYTHON)" TORCH_INSTALL="$(TORCH_INSTALL)" tools/ground.sh $(VENV) train,dev
-	@touch $@
+	@touch $(RUN_STAMP) $@

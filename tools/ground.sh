@@ -67,7 +67,7 @@ install_torch() {
     }
     # Ask first: the same line brings a CPU build on one machine, and on another gigabytes.
     # shellcheck disable=SC2086  # several words by intention
-    "$venv/bin/pip" install --quiet --dry-run --report "$venv/torch.json" $torch_install ||
+    "$venv/bin/pip" install -qq --dry-run --report "$venv/torch.json" $torch_install ||
         fail "pip could not find torch (asked for: $torch_install)"
     [ -z "$(device_libraries)" ] ||
         fail "here pip would install a torch build with gigabytes of device libraries:" \
@@ -76,10 +76,10 @@ install_torch() {
             "make demo TORCH_INSTALL=\"torch==2.13.0 --index-url INDEX\";" \
             "or install the torch you want for $python first, and it is used as it is"
     # shellcheck disable=SC2086
-    "$venv/bin/pip" install --quiet $torch_install
+    "$venv/bin/pip" install -qq $torch_install
 }
 
 check_python
 [ -x "$venv/bin/python" ] && "$venv/bin/python" -c '' 2>/dev/null || make_venv
 install_torch
-"$venv/bin/pip" install --quiet --editable ".[$extras]" -c constraints.txt
+"$venv/bin/pip" install -qq --editable ".[$extras]" -c constraints.txt
