@@ -7,10 +7,9 @@ from importlib import import_module
 _HOMES = {
     "Llama": "danaus.model.llama",
     "LlamaConfig": "danaus.model.config",
-    "fill_initial": "danaus.model.initial",
     "initial_value": "danaus.model.initial",
 }
-__all__ = sorted(_HOMES)
+__all__ = ["Llama", "LlamaConfig", "initial_value"]
 
 
 def __getattr__(name: str) -> object:

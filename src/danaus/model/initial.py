@@ -9,7 +9,7 @@ import hashlib
 import math
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 
 def draw_seed(*facts: object) -> int:
@@ -37,16 +37,8 @@ def initial_value(name: str, shape: torch.Size, *, seed: int, num_layers: int) -
     """
     if len(shape) < 2:
         return torch.zeros(shape) if name.endswith("bias") else torch.ones(shape)
-    std = 0.02 if "embedding" in name else 1.0 / math.sqrt(shape[1])
+    std = 0.02 if "embedding" in name else 1.0 / math.sqrt(shape[1:].numel())
     if name.endswith(("wo.weight", "w2.weight")):
         std /= math.sqrt(2 * num_layers)
     generator = torch.Generator().manual_seed(draw_seed("initial", seed, name))
     return torch.empty(shape).normal_(0.0, std, generator=generator)
-
-
-def fill_initial(module: nn.Module, *, seed: int, num_layers: int) -> None:
-    """Set every (unsharded) parameter of ``module`` to its first value, in place."""
-    with torch.no_grad():
-        for name, parameter in module.named_parameters():
-            value = initial_value(name, parameter.shape, seed=seed, num_layers=num_layers)
-            parameter.copy_(value)

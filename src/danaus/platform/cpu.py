@@ -22,10 +22,11 @@ class CpuPlatform:
     def pin(self, config: PlatformConfig) -> None:
         """Fix thread counts and deterministic kernels for this process (T-4)."""
         torch.set_num_threads(config.num_threads)
-        torch.use_deterministic_algorithms(config.deterministic)
+        # Not use_deterministic_algorithms: that imports the compiler, a second per process.
+        torch.set_deterministic_debug_mode("error" if config.deterministic else "default")
         # Filling fresh memory guards against reads of uninitialised values, which no kernel
         # used here makes; it costs a pass over every buffer.
-        torch.utils.deterministic.fill_uninitialized_memory = False
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
     def environment(self) -> dict[str, str]:
         """Return versions, processor, instruction set and thread count."""
@@ -61,4 +62,4 @@ def processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 
 
 def _blas() -> str:
-    return "mkl" if torch.backends.mkl.is_available() else "other"
+    return "mkl" if torch.backends.mkl.is_available() else "other"  # type: ignore[no-untyped-call]

@@ -24,17 +24,18 @@ class DataConfig:
 
     Args:
         path: A file or a folder; empty: the Python standard library's own source.
-        pattern: Which of a folder's files are read (a glob, searched in all subfolders).
-        max_bytes: Reading stops here; the files come in the order of their names.
+        pattern: Which of a folder's files are read (``*.txt``); empty: all, or ``*.py`` of the
+            standard library.
+        max_bytes: Reading stops here; 0: no limit, or 4 MiB of the standard library.
     """
 
     path: str = ""
-    pattern: str = "*.py"
-    max_bytes: int = 8 * 1024 * 1024
+    pattern: str = ""
+    max_bytes: int = 0
 
     def __post_init__(self) -> None:
-        if self.max_bytes < 1:
-            raise ConfigError(f"data.max_bytes is {self.max_bytes}", "at least 1")
+        if self.max_bytes < 0:
+            raise ConfigError(f"data.max_bytes is {self.max_bytes}", "at least 0 (0: no limit)")
 
 
 @dataclass(frozen=True, kw_only=True)

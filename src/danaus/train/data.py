@@ -1,7 +1,7 @@
 """Text as bytes: which samples every microbatch of every step is made of.
 
-Owns ``ByteText`` and how it finds its files.  A sample is a window of bytes; a data epoch is one pass
-over all windows in an order drawn from the seed.  Where a microbatch reads is a function of
+Owns ``ByteText`` and how it finds its files.  A sample is a window of bytes; a data epoch is one
+pass over all windows in an order drawn from the seed.  Where a microbatch reads is a function of
 ``(seed, step, microbatch)`` alone (T-2, T-3): there is no position to keep, save or undo.
 Steps count from 1: step ``s`` turns the state after ``s - 1`` steps into that after ``s``.
 """
@@ -9,8 +9,11 @@ Steps count from 1: step ``s`` turns the state after ``s - 1`` steps into that a
 from __future__ import annotations
 
 import hashlib
+import os
 import sysconfig
+from collections.abc import Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
 
@@ -22,6 +25,8 @@ from danaus.core.errors import ConfigError, InternalError
 from danaus.model.initial import draw_seed
 from danaus.train.config import DataConfig
 
+STDLIB_BYTES = 4 * 1024 * 1024
+
 
 @dataclass(frozen=True, kw_only=True)
 class BatchShape:
@@ -32,52 +37,67 @@ class BatchShape:
     seq_len: int
 
 
-def find_files(config: DataConfig) -> list[Path]:
-    """Return the files to read, in the order they are read.
+def find_files(config: DataConfig) -> Iterator[Path]:
+    """Yield the files to read: those of a folder by name, then its subfolders', by name.
+
+    Hidden and compiled files are left out, and of the standard library what was installed later.
 
     Raises:
-        ConfigError: The path does not exist or holds no file that matches.
+        ConfigError: The path does not exist.
     """
     root = Path(config.path) if config.path else Path(sysconfig.get_path("stdlib"))
     if root.is_file():
-        return [root]
-    if not root.is_dir():
-        raise ConfigError(
-            f"data.path {root} does not exist", "", "name a file or a folder of text"
-        )
-    skipped = {"site-packages", "__pycache__"} if not config.path else {"__pycache__"}
-    files = [
-        path
-        for path in root.rglob(config.pattern)
-        if path.is_file() and not skipped & set(path.relative_to(root).parts)
-    ]
-    if not files:
-        raise ConfigError(
-            f"data.path {root} holds no file that matches {config.pattern}",
-            "",
-            "name a folder with text, or another --data.pattern",
-        )
-    return sorted(files, key=lambda path: path.relative_to(root).as_posix())
+        yield root
+    elif root.is_dir():
+        pattern = config.pattern or ("*" if config.path else "*.py")
+        skipped = {"__pycache__"} if config.path else {"__pycache__", "site-packages"}
+        yield from _walk(root, pattern, skipped)
+    else:
+        raise ConfigError(f"data.path {root} does not exist", "", "name a file or folder of text")
 
 
-def read_bytes(files: list[Path], max_bytes: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-    """Return the files' bytes one after the other, at most ``max_bytes``.
+def _walk(folder: Path, pattern: str, skipped: set[str]) -> Iterator[Path]:
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError as error:
+        raise ConfigError(f"data folder {folder} cannot be read: {error.strerror}") from None
+    for entry in entries:
+        if not entry.name.startswith(".") and fnmatchcase(entry.name, pattern) and entry.is_file():
+            yield Path(entry.path)
+    for entry in entries:
+        if entry.name.startswith(".") or entry.name in skipped:
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            yield from _walk(Path(entry.path), pattern, skipped)
+
+
+def read_text(config: DataConfig) -> tuple[np.ndarray[tuple[int], np.dtype[np.uint8]], str]:
+    """Return the bytes of all files one after the other, and where they are from, in words.
 
     Raises:
-        ConfigError: A file cannot be read.
+        ConfigError: There is no text, or a file cannot be read.
     """
+    limit = config.max_bytes or (None if config.path else STDLIB_BYTES)
+    where = config.path or "the Python standard library"
     parts: list[bytes] = []
-    left = max_bytes
-    for path in files:
-        if left <= 0:
+    left = limit
+    for path in find_files(config):
+        if left is not None and left <= 0:
             break
         try:
             with path.open("rb") as file:
-                parts.append(file.read(left))
+                parts.append(file.read() if left is None else file.read(left))
         except OSError as error:
             raise ConfigError(f"data file {path} cannot be read: {error.strerror}") from None
-        left -= len(parts[-1])
-    return np.frombuffer(b"".join(parts), dtype=np.uint8)
+        if left is not None:
+            left -= len(parts[-1])
+    text = np.frombuffer(b"".join(parts), dtype=np.uint8)
+    if not parts:
+        needed = f"a file that matches {config.pattern!r}" if config.pattern else "a file"
+        raise ConfigError(f"data.path {where} is empty", needed, "name a file or folder of text")
+    if text.size == 0:
+        raise ConfigError(f"data.path {where} holds no text", "", "name a file or folder of text")
+    return text, f"{where}: {text.size} bytes of {len(parts)} files"
 
 
 class ByteText:
@@ -97,22 +117,16 @@ class ByteText:
 
     def __init__(self, config: DataConfig, shape: BatchShape, seed: int) -> None:
         self.shape, self.seed = shape, seed
-        files = find_files(config)
-        self._text = read_bytes(files, config.max_bytes)
-        self.num_bytes = int(self._text.size)
-        self.num_windows = max(0, (self.num_bytes - 1) // shape.seq_len)
+        self._text, self.source = read_text(config)
+        self.num_windows = max(0, (self._text.size - 1) // shape.seq_len)
         self.digest = hashlib.blake2b(self._text.tobytes(), digest_size=8).hexdigest()
-        where = config.path or "the standard library"
-        if self.num_bytes == 0:
-            raise ConfigError(f"data.path {where} is empty", "", "name a file or folder of text")
         per_step = shape.num_microbatches * shape.rows
         if self.num_windows < per_step:
             raise ConfigError(
-                f"data.path {where} holds {self.num_bytes} bytes",
-                f"one step reads {per_step} windows of {shape.seq_len} + 1",
-                "name more text or lower step.microbatches, step.microbatch_size or step.seq_len",
+                self.source,
+                f"one step reads {per_step} windows of {shape.seq_len} + 1 bytes",
+                "name more text or lower step.num_microbatches, microbatch_size or seq_len",
             )
-        self.source = f"{where} ({len(files)} files, {self.num_bytes} bytes)"
         self._order = lru_cache(maxsize=2)(self._draw_order)
 
     def sample_ids(self, step: int, microbatch: int) -> tuple[int, ...]:

@@ -42,50 +42,24 @@ def gradient_norm_square(parts: Sequence[Tensor]) -> float:
 
 
 class AdamW:
-    """Decoupled weight decay Adam over named local tensors.
+    """Adam with decoupled weight decay over named local tensors.
 
     Args:
         parameters: Local tensors by name, fp32; updated in place.
         config: Rates and decays.
 
-    Source: Loshchilov and Hutter 2019; the arithmetic is torch's, its step counter is set from
-    the step applied, so that mean and mean square are the only state.
+    Invariants:
+        T-2: mean and mean square are its only state; step count and rate are given.
+
+    Source: Loshchilov and Hutter 2019, in the order of torch's single-tensor arithmetic.  Our
+    own because building torch's imports its compiler, which takes seconds in a new process.
     """
 
     def __init__(self, parameters: Mapping[str, Tensor], config: OptimConfig) -> None:
         self._parameters = dict(parameters)
         self._config = config
-        local = self._parameters.values()
-        groups = [
-            {
-                "params": [tensor for tensor in local if tensor.dim() >= 2],
-                "weight_decay": config.weight_decay,
-            },
-            {"params": [tensor for tensor in local if tensor.dim() < 2], "weight_decay": 0.0},
-        ]
-        self._adamw = torch.optim.AdamW(
-            [group for group in groups if group["params"]],
-            lr=config.lr,
-            betas=(config.beta1, config.beta2),
-            eps=config.eps,
-            fused=True,
-        )
-        self.exp_avg: dict[str, Tensor] = {}
-        self.exp_avg_sq: dict[str, Tensor] = {}
-        self._counts: list[Tensor] = []
-        for name, tensor in self._parameters.items():
-            self._give_state(name, tensor)
-
-    def _give_state(self, name: str, tensor: Tensor) -> None:
-        count = torch.zeros((), dtype=torch.float32, device=tensor.device)
-        self.exp_avg[name] = torch.zeros_like(tensor)
-        self.exp_avg_sq[name] = torch.zeros_like(tensor)
-        self._counts.append(count)
-        self._adamw.state[tensor] = {
-            "step": count,
-            "exp_avg": self.exp_avg[name],
-            "exp_avg_sq": self.exp_avg_sq[name],
-        }
+        self.exp_avg = {name: torch.zeros_like(value) for name, value in parameters.items()}
+        self.exp_avg_sq = {name: torch.zeros_like(value) for name, value in parameters.items()}
 
     def apply(self, gradients: Mapping[str, Tensor], *, step: int, lr: float) -> None:
         """Update every parameter in place.
@@ -95,12 +69,16 @@ class AdamW:
             step: The step being applied, from 1.
             lr: Its learning rate.
         """
-        for count in self._counts:
-            count.fill_(step - 1)
-        for group in self._adamw.param_groups:
-            group["lr"] = lr
-        for name, tensor in self._parameters.items():
-            tensor.grad = gradients[name]
-        self._adamw.step()
-        for tensor in self._parameters.values():
-            tensor.grad = None
+        config = self._config
+        step_size = lr / (1.0 - config.beta1**step)
+        root_correction = math.sqrt(1.0 - config.beta2**step)
+        with torch.no_grad():
+            for name, value in self._parameters.items():
+                gradient = gradients[name]
+                if config.weight_decay and value.dim() >= 2:
+                    value.mul_(1.0 - lr * config.weight_decay)
+                mean = self.exp_avg[name].lerp_(gradient, 1.0 - config.beta1)
+                square = self.exp_avg_sq[name].mul_(config.beta2)
+                square.addcmul_(gradient, gradient, value=1.0 - config.beta2)
+                root = square.sqrt().div_(root_correction).add_(config.eps)
+                value.addcdiv_(mean, root, value=-step_size)

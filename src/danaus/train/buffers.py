@@ -1,0 +1,64 @@
+"""Refuses a forward that changes a buffer nobody declared (T-2).
+
+A discarded step must leave no trace, and a buffer that a forward changes would be one; it would
+also differ between replicas, which see different samples.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from danaus.core.errors import ConfigError
+
+
+class BufferWatch:
+    """Remember the buffers of ``network``; tell when one was changed or replaced.
+
+    Args:
+        network: The network, already built.
+        scratch: Names of buffers that may change because no result depends on them.
+
+    Raises:
+        ConfigError: A declared name is no buffer of the network.
+    """
+
+    def __init__(self, network: nn.Module, scratch: frozenset[str]) -> None:
+        self._network, self._scratch = network, scratch
+        names = {name for name, _ in network.named_buffers()}
+        unknown = sorted(scratch - names)
+        if unknown:
+            raise ConfigError(
+                f"scratch buffer {unknown[0]!r} is not in the network",
+                f"one of {', '.join(sorted(names)) or '(it has no buffers)'}",
+            )
+        self._seen = self._look()
+
+    def check(self) -> None:
+        """Raise if an undeclared buffer changed since the watch began.
+
+        Raises:
+            ConfigError: Names the buffer.
+        """
+        for name, (buffer, version) in self._look().items():
+            if name not in self._seen:
+                raise _refusal(name, "appeared")
+            before, version_before = self._seen[name]
+            if buffer is not before:
+                raise _refusal(name, "was replaced")
+            if version != version_before:
+                raise _refusal(name, "was changed")
+
+    def _look(self) -> dict[str, tuple[Tensor, int]]:
+        return {
+            name: (buffer, buffer._version)
+            for name, buffer in self._network.named_buffers()
+            if name not in self._scratch
+        }
+
+
+def _refusal(name: str, what: str) -> ConfigError:
+    return ConfigError(
+        f"buffer {name} {what} during a forward",
+        "a step that is discarded must leave no trace",
+        "make it a function of the step's inputs, or declare it in scratch_buffers",
+    )
