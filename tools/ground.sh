@@ -50,21 +50,18 @@ PY
 }
 
 make_venv() {
-    local site=()
-    if usable_torch "$python"; then
-        site=(--system-site-packages)
-    else
-        say "About 270 MB are downloaded, once; 190 MB of it is the CPU build of torch."
-    fi
+    local site=""
+    usable_torch "$python" && site=--system-site-packages
     say "Setting up $venv ..."
-    "$python" -m venv --clear "${site[@]}" "$venv"
+    "$python" -m venv --clear $site "$venv"
 }
 
 install_torch() {
     usable_torch "$venv/bin/python" && {
-        say "Using the torch that is there: $("$venv/bin/python" -c 'import torch; print(torch.__version__)')"
+        say "Using the torch that is there; the rest is a download of up to 80 MB."
         return
     }
+    say "Downloading about 270 MB, once; 190 MB of it is the CPU build of torch ..."
     # Ask first: the same line brings a CPU build on one machine, and on another gigabytes.
     # shellcheck disable=SC2086  # several words by intention
     "$venv/bin/pip" install -qq --dry-run --report "$venv/torch.json" $torch_install ||
@@ -75,11 +72,14 @@ install_torch() {
             "chosen, shows the index to name in" \
             "make demo TORCH_INSTALL=\"torch==2.13.0 --index-url INDEX\";" \
             "or install the torch you want for $python first, and it is used as it is"
+    local quiet=-qq
+    [ -t 1 ] && quiet="" # a person sees the progress
     # shellcheck disable=SC2086
-    "$venv/bin/pip" install -qq $torch_install
+    "$venv/bin/pip" install $quiet $torch_install
 }
 
 check_python
+# shellcheck disable=SC2015  # a broken one is made anew
 [ -x "$venv/bin/python" ] && "$venv/bin/python" -c '' 2>/dev/null || make_venv
 install_torch
 "$venv/bin/pip" install -qq --editable ".[$extras]" -c constraints.txt

@@ -1,0 +1,159 @@
+"""What the documents say can be done, can be done; what they point at, is there.
+
+Code blocks are told apart by the word after the fence: ``python`` runs as it stands (``python
+fragment`` only parses), ``sh`` may name only our own targets and commands that exist, and a
+``diff`` must leave valid Python once applied.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted(ROOT.glob("*.md"))
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+RUN_LIMIT_S = 55.0
+
+FENCE = re.compile(r"^```(.*?)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+TARGET = re.compile(r"^([a-z]+):", re.MULTILINE)
+INLINE = re.compile(r"`([^`\n]+)`")
+INDENTED = re.compile(r"^(?: {4}|\t)(\S.*)$", re.MULTILINE)
+DANAUS = [
+    sys.executable,
+    "-c",
+    "import sys; from danaus.cli.main import main; sys.argv[0] = 'danaus'; sys.exit(main())",
+]
+
+
+@dataclass(frozen=True)
+class Block:
+    page: str
+    line: int
+    kind: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def blocks_of(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    return [
+        Block(page.name, text.count("\n", 0, found.start()) + 1, found[1].strip(), found[2])
+        for found in FENCE.finditer(text)
+    ]
+
+
+BLOCKS = [block for page in PAGES for block in blocks_of(page)]
+
+
+def typed(page: Path, program: str) -> set[str]:
+    """The words that a page tells people to type after ``program``, in code of any form."""
+    text = page.read_text(encoding="utf-8")
+    code = [found[2] for found in FENCE.finditer(text)]
+    prose = FENCE.sub("", text)
+    code += INLINE.findall(prose) + INDENTED.findall(prose)
+    pattern = re.compile(rf"^(?:\$ )?{program} ([a-z]+)\b(?!:)", re.MULTILINE)
+    return {word for each in code for word in pattern.findall(each)}
+
+
+def of_kind(*kinds: str) -> list[Block]:
+    return [block for block in BLOCKS if block.kind in kinds]
+
+
+def run(*command: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "NO_COLOR": "1", "COLUMNS": "120"}
+    ended = subprocess.run(
+        command, capture_output=True, text=True, timeout=RUN_LIMIT_S, cwd=folder, env=environment,
+        stdin=subprocess.DEVNULL, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, f"{command}\n{ended.stdout}\n{ended.stderr}"
+    return ended
+
+
+@pytest.fixture(scope="module")
+def help_text() -> str:
+    if importlib.util.find_spec("danaus.cli.main") is None:
+        pytest.skip("there is no command yet")
+    return run(*DANAUS, "--help").stdout
+
+
+@pytest.mark.parametrize("block", of_kind("python", "python fragment"), ids=str)
+def test_python_parses(block):
+    ast.parse(block.text)
+
+
+@pytest.mark.parametrize("block", of_kind("python"), ids=str)
+def test_python_runs(block, tmp_path, no_leaks):
+    (tmp_path / "block.py").write_text(block.text)
+    run(sys.executable, "block.py", folder=tmp_path)
+
+
+@pytest.mark.parametrize("block", of_kind("diff"), ids=str)
+def test_diffs_leave_valid_python(block):
+    kept = [line for line in block.text.splitlines() if not line.startswith(("-", "@@", "+++"))]
+    ast.parse("\n".join(line[1:] for line in kept))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    local = [link for link in LINK.findall(text) if not re.match(r"[a-z]+:", link)]
+    for link in local:
+        path, _, anchor = link.partition("#")
+        target = page if not path else page.parent / path
+        assert target.exists(), f"{page.name} links to {link}"
+        if anchor and target.suffix == ".md":
+            assert anchor in anchors(target), f"{page.name} links to {link}"
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(
+        r"^#+ (.*)$", FENCE.sub("", page.read_text(encoding="utf-8")), re.MULTILINE
+    )
+    return {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_make_targets_exist(page):
+    targets = set(TARGET.findall((ROOT / "Makefile").read_text(encoding="utf-8")))
+    assert typed(page, "make") <= targets
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_that_are_named_exist(page, help_text):
+    assert typed(page, "danaus") <= set(re.findall(r"[a-z]+", help_text))
+
+
+def test_every_command_has_help(help_text):
+    commands = re.findall(r"\{([a-z,]+)\}", help_text)
+    assert commands, "the help lists no commands"
+    for command in commands[0].split(","):
+        said = run(*DANAUS, command, "--help").stdout
+        assert f"danaus {command}" in said
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_examples_run(example, tmp_path, no_leaks):
+    """Each example runs on a CPU within the time of a test, says something, and cleans up."""
+    assert ast.get_docstring(ast.parse(example.read_text(encoding="utf-8")))
+    assert run(sys.executable, str(example), folder=tmp_path).stdout.strip()
+
+
+def test_examples_are_named_in_the_readme():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert not [example.name for example in EXAMPLES if example.name not in readme]
+
+
+def test_the_readme_names_the_two_commands():
+    assert {"demo", "test"} <= typed(ROOT / "README.md", "make")
