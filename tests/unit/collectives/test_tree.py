@@ -129,12 +129,12 @@ def test_whole_subtrees_where_the_share_is_a_power_of_two(num_replicas):
 @pytest.mark.parametrize(
     ("run", "num_leaves", "expect"),
     [
-        (range(3), 3, [(2, 0)]),
+        (range(0, 3), 3, [(2, 0)]),
         (range(2, 3), 3, [(1, 1)]),
         (range(1, 4), 4, [(0, 1), (1, 1)]),
         (range(4, 5), 5, [(2, 1)]),
         (range(3, 6), 6, [(0, 3), (2, 1)]),
-        (range(1), 1, [(0, 0)]),
+        (range(0, 1), 1, [(0, 0)]),
         (range(3, 3), 6, []),
     ],
 )
