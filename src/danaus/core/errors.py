@@ -20,6 +20,7 @@
     ├── AddressRefused         CALL     an address cannot be dialled or bound
     ├── HandshakeRefused       CALL     a peer did not prove that it holds the job's secret
     ├── FrameDamaged           CALL     bytes on a channel are not a frame of ours
+    ├── MessageTooLarge        CALL     a message does not fit into a frame
     ├── ChannelClosed          CALL     a channel or session ended
     ├── DeadlinePassed         CALL     a wait reached its limit
     └── InternalError          JOB      a promise of our own was broken; names its label
@@ -337,6 +338,22 @@ class FrameDamaged(DanausError):
 
     def message(self) -> str:
         return f"damaged frame from {self.peer}: {self.why}; the session is closed"
+
+
+@dataclass(eq=False)
+class MessageTooLarge(DanausError):
+    """A message does not fit into a frame; nothing of it was sent."""
+
+    scope: ClassVar[Scope] = Scope.CALL
+    size: int
+    limit: int
+    unit: str
+
+    def message(self) -> str:
+        return (
+            f"a message of {self.size} {self.unit}; a frame holds {self.limit}; "
+            "send it in pieces or raise max_frame_bytes on both sides"
+        )
 
 
 @dataclass(eq=False)

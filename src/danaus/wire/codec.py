@@ -1,0 +1,172 @@
+"""Values to bytes and back: typed control messages, and users' objects (W-1).
+
+``Codec`` speaks for a closed union of tagged ``msgspec`` structs.  ``pack`` and ``unpack`` carry
+anything that pickles: protocol 5 with buffers out of band, so that an array's bytes go from its
+own memory to the connection and arrive in memory that the received array owns.
+
+Invariants:
+    ``unpack`` runs what the sender chose: it is for bytes of a peer that has proven itself (W-2).
+    The parts that ``pack`` returns borrow the object's memory: leave it alone until the message
+    is acknowledged, or take ``own(parts)``.
+"""
+
+from __future__ import annotations
+
+import collections
+import copyreg
+import ctypes
+import importlib
+import io
+import pickle
+import sys
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar
+
+import cloudpickle  # type: ignore[import-untyped]
+import msgspec
+
+from danaus.core.errors import FrameDamaged
+from danaus.wire.frame import MAX_PARTS, Buffer
+
+T = TypeVar("T")
+
+# Below this size a buffer's own entry in the frame costs more than copying it.
+_IN_BAND_BYTES = 2048
+_PROTOCOL = 5
+_MAX_BUFFERS = MAX_PARTS - 64  # leaves room for a caller's own parts
+
+
+class Codec(Generic[T]):
+    """Encodes and decodes the members of one union of tagged structs.
+
+    Args:
+        union: ``A | B | ...``, each a ``msgspec.Struct`` with a tag of its own.
+    """
+
+    def __init__(self, union: Any) -> None:
+        self._encoder = msgspec.msgpack.Encoder()
+        self._decoder: msgspec.msgpack.Decoder[T] = msgspec.msgpack.Decoder(union)
+
+    def encode(self, message: T) -> bytes:
+        """Return the bytes of ``message``."""
+        return self._encoder.encode(message)
+
+    def decode(self, data: Buffer, peer: str = "peer") -> T:
+        """Return the message that ``data`` holds.
+
+        Raises:
+            FrameDamaged: It holds none of this union; the message names ``peer``.
+        """
+        try:
+            return self._decoder.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise FrameDamaged(peer, f"not a known message: {error}") from error
+
+
+def pack(value: object) -> list[Buffer]:
+    """Return ``value`` as parts of a frame; the first is the pickle, the rest are its buffers.
+
+    What plain pickle can only name in ``__main__``, or not at all (lambdas, local classes), goes
+    by value with cloudpickle.  Arrays and tensors that do not lie contiguously are copied.
+
+    Raises:
+        Exception: Whatever pickling ``value`` raises.
+    """
+    if not cloudpickle.list_registry_pickle_by_value():
+        try:
+            parts = _dump(value, pickle.Pickler)
+        except (pickle.PicklingError, AttributeError, TypeError):
+            pass  # cloudpickle knows more; what it cannot do either, it says
+        else:
+            # Globals of __main__ are other things, or nothing, in the process that unpickles.
+            if b"__main__" not in parts[0]:
+                return parts
+    return _dump(value, cloudpickle.Pickler)
+
+
+def unpack(parts: Sequence[Buffer]) -> Any:
+    """Return the object that ``pack`` was given; its buffers are ``parts[1:]`` themselves.
+
+    Raises:
+        Exception: Whatever unpickling raises: modules that are missing here, the object's own.
+    """
+    return pickle.loads(parts[0], buffers=parts[1:])
+
+
+def own(parts: Sequence[Buffer]) -> list[Buffer]:
+    """Return the parts with every borrowed buffer copied."""
+    return [part if isinstance(part, bytes) else bytes(part) for part in parts]
+
+
+def _dump(value: object, pickler_class: type[pickle.Pickler]) -> list[Buffer]:
+    buffers: list[Buffer] = []
+
+    def take(buffer: pickle.PickleBuffer) -> bool:
+        """Keep a buffer out of band; true puts it into the pickle instead."""
+        try:
+            view = buffer.raw()
+        except BufferError:  # not contiguous
+            return True
+        if view.nbytes < _IN_BAND_BYTES or len(buffers) >= _MAX_BUFFERS:
+            return True
+        buffers.append(view)
+        return False
+
+    if "torch" in sys.modules:
+        pickler_class = _knowing_tensors(pickler_class)
+    file = io.BytesIO()
+    pickler_class(file, protocol=_PROTOCOL, buffer_callback=take).dump(value)
+    return [file.getvalue(), *buffers]
+
+
+_tensor_picklers: dict[type[pickle.Pickler], type[pickle.Pickler]] = {}
+
+
+def _knowing_tensors(base: type[pickle.Pickler]) -> type[pickle.Pickler]:
+    if base in _tensor_picklers:
+        return _tensor_picklers[base]
+    known = getattr(base, "dispatch_table", copyreg.dispatch_table)
+    table = collections.ChainMap({sys.modules["torch"].Tensor: _reduce_tensor}, known)
+    # On the class: the C pickler looks there, and subclasses hide the instance's.
+    made = type("TensorPickler", (base,), {"dispatch_table": table})
+    return _tensor_picklers.setdefault(base, made)
+
+
+def _reduce_tensor(tensor: Any) -> Any:
+    """Reduce a plain CPU tensor to its bytes, out of band.
+
+    torch's own reduction copies the storage, the whole of it, into the pickle.  What is not a
+    dense CPU tensor goes that way all the same.  A view travels without the storage it views.
+    """
+    torch = sys.modules["torch"]
+    plain = (
+        tensor.device.type == "cpu"
+        and tensor.layout is torch.strided
+        and not tensor.is_quantized
+        and not tensor.is_conj()
+        and not tensor.is_neg()
+        and not getattr(tensor, "__dict__", None)
+    )
+    if not plain:
+        return tensor.__reduce_ex__(_PROTOCOL)
+    data = tensor.detach().contiguous()
+    size = data.numel() * data.element_size()
+    dtype = str(data.dtype).removeprefix("torch.")
+    if size == 0:
+        return _rebuild_tensor, (b"", dtype, tuple(data.shape), tensor.requires_grad)
+    memory = (ctypes.c_ubyte * size).from_address(data.data_ptr())
+    memory.tensor = data  # lives as long as the view does
+    buffer = pickle.PickleBuffer(memoryview(memory).cast("B"))
+    return _rebuild_tensor, (buffer, dtype, tuple(data.shape), tensor.requires_grad)
+
+
+def _rebuild_tensor(buffer: Any, dtype: str, shape: tuple[int, ...], requires_grad: bool) -> Any:
+    torch = importlib.import_module("torch")
+    kind = getattr(torch, dtype)
+    if len(buffer) == 0:
+        tensor = torch.empty(shape, dtype=kind)
+    else:
+        # A small buffer came in band, as bytes that nobody may write to.
+        owned = bytearray(buffer) if memoryview(buffer).readonly else buffer
+        tensor = torch.frombuffer(owned, dtype=kind).reshape(shape)
+    return tensor.requires_grad_() if requires_grad else tensor

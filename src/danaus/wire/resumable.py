@@ -1,0 +1,354 @@
+"""Messages delivered once and in order while both processes live, over connections that break.
+
+Owns sessions: numbering, acknowledging, reconnecting, sending again (A-3).  What is kept and what
+is a repetition is decided by ``resume.Window``; bytes are ``channel``'s work; which session a new
+connection belongs to is found in ``session``.
+
+Invariants:
+    A session ends exactly once, with one reason, and then nobody is left waiting for it.
+    The newest connection of a session is the one that counts; an older one is closed.
+    A damaged frame ends the session: nothing that came over that connection is trusted (W-3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from danaus.core.errors import ChannelClosed, DanausError, FrameDamaged, MessageTooLarge
+from danaus.wire.channel import Channel
+from danaus.wire.codec import own
+from danaus.wire.frame import DEFAULT_MAX_FRAME_BYTES, MAX_PARTS, Buffer, Frame, Kind
+from danaus.wire.inbox import Inbox
+from danaus.wire.owned_tasks import OwnedTasks
+from danaus.wire.resume import Window, WindowBroken
+
+LOST_LIMIT_S = 10.0
+CLOSE_LIMIT_S = 1.0
+ACK_DELAY_S = 0.02
+
+OnMessage = Callable[[list[bytearray]], None]
+
+
+class Session:
+    """One end of a session; made by ``open_session`` and ``serve_sessions``.
+
+    All on one loop.  Messages go to ``on_message`` if it is set, else to ``receive``.
+
+    Attributes:
+        peer: The other end in words.
+        hello: What the dialler said of itself (both ends have it).
+        on_disconnect: Called when a connection is lost, with the reason: look at once (P-2).
+        on_reconnect: Called when the session goes on over a new connection.
+    """
+
+    def __init__(
+        self,
+        peer: str,
+        hello: bytes,
+        *,
+        lost_limit_s: float = LOST_LIMIT_S,
+        max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
+    ) -> None:
+        self.peer = peer
+        self.hello = hello
+        self.on_disconnect: Callable[[str], None] | None = None
+        self.on_reconnect: Callable[[], None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._closed: asyncio.Future[ChannelClosed] = self._loop.create_future()
+        self._lost_limit_s = lost_limit_s
+        self._max_frame_bytes = max_frame_bytes
+        self._window = Window()
+        self._channel: Channel | None = None
+        self._was_open = False
+        self._closing = False
+        self._clean = False
+        self._tasks = OwnedTasks(f"session with {peer}")
+        self._ack_timer: asyncio.TimerHandle | None = None
+        self._lost_timer: asyncio.TimerHandle | None = None
+        self._on_message: OnMessage | None = None
+        self._inbox: Inbox[list[bytearray]] = Inbox(self._inbox_full)
+        self._drainers: dict[asyncio.Future[None], int] = {}
+
+    # -- for users -------------------------------------------------------------------------
+
+    @property
+    def is_connected(self) -> bool:
+        """Tell whether there is a connection now; messages are taken without one too."""
+        return self._channel is not None
+
+    @property
+    def is_closed(self) -> bool:
+        """Tell whether the session has ended."""
+        return self._closed.done()
+
+    @property
+    def closed(self) -> asyncio.Future[ChannelClosed]:
+        """A future whose result is why the session ended; a cancelled waiter does no harm."""
+        return asyncio.shield(self._closed)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes sent and not yet acknowledged."""
+        return self._window.kept_bytes
+
+    def send(self, parts: Sequence[Buffer]) -> int:
+        """Send one message; never waits.  Returns its number.
+
+        The parts stay borrowed until the peer has acknowledged the message: see ``drain`` and
+        ``keep_copies``.
+
+        Raises:
+            ChannelClosed: The session has ended or is being closed.
+            MessageTooLarge: Nothing was sent.
+        """
+        if self._closing or self._closed.done():
+            raise self._reason()
+        size = sum(part.nbytes if isinstance(part, memoryview) else len(part) for part in parts)
+        if size > self._max_frame_bytes:
+            raise MessageTooLarge(size, self._max_frame_bytes, "bytes")
+        if len(parts) > MAX_PARTS:
+            raise MessageTooLarge(len(parts), MAX_PARTS, "parts")
+        number = self._window.send(parts, 1 + size)
+        self._push(Kind.MESSAGE, parts, number)
+        return number
+
+    async def receive(self) -> list[bytearray]:
+        """Return the next message's parts, in memory that is the caller's.
+
+        Raises:
+            ChannelClosed: The session has ended and everything that arrived was received.
+        """
+        return await self._inbox.take()
+
+    async def __aiter__(self) -> AsyncIterator[list[bytearray]]:
+        """Yield messages until either end closes the session.
+
+        Raises:
+            ChannelClosed: It ended otherwise.
+        """
+        while True:
+            try:
+                parts = await self._inbox.take()
+            except ChannelClosed:
+                if self._clean:
+                    return
+                raise
+            yield parts
+
+    @property
+    def on_message(self) -> OnMessage | None:
+        """Called with each message straight from the loop, without a task switch.
+
+        Should it raise, the session ends: a message would be lost otherwise.
+        """
+        return self._on_message
+
+    @on_message.setter
+    def on_message(self, callback: OnMessage | None) -> None:
+        self._on_message = callback
+        if callback is not None:
+            for parts in self._inbox.take_now():
+                callback(parts)
+
+    async def drain(self, limit_s: float, below_bytes: int = 0) -> None:
+        """Wait until at most ``below_bytes`` are unacknowledged (0: every buffer is free again).
+
+        Args:
+            limit_s: Seconds to wait at most.
+            below_bytes: What may remain.
+
+        Raises:
+            ChannelClosed: The session ended before.
+            TimeoutError: ``limit_s`` passed.
+        """
+        if self._window.kept_bytes <= below_bytes:
+            return
+        if self._closed.done():
+            raise self._reason()
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._drainers[future] = below_bytes
+        try:
+            async with asyncio.timeout(limit_s):
+                await future
+        finally:
+            self._drainers.pop(future, None)
+
+    def keep_copies(self, number: int) -> None:
+        """Give back the buffers of message ``number``: from here on a copy is sent.
+
+        For a caller that no longer waits for its call and may write to its memory again.
+        """
+        sent = self._window.kept(number)
+        if sent is not None:
+            sent.parts = own(sent.parts)
+            if self._channel is not None:
+                self._channel.keep_copies()
+
+    async def close(self, limit_s: float = CLOSE_LIMIT_S) -> None:
+        """End the session, after what was sent has arrived or ``limit_s`` seconds have passed."""
+        if not self._closed.done():
+            self._closing = True
+            self._push(Kind.CLOSE, (), 0)
+            try:
+                async with asyncio.timeout(limit_s):
+                    await self.closed
+            except TimeoutError:
+                pass
+            finally:
+                self.end("this side closed it", clean=True)
+        await self._tasks.close()
+
+    def end(self, why: str, *, clean: bool = False) -> None:
+        """End the session now, whatever is still under way.
+
+        Args:
+            why: The reason that everyone who waits is given.
+            clean: An end that was meant: iteration just stops.
+        """
+        if self._closed.done():
+            return
+        self._clean = clean
+        reason = ChannelClosed(self.peer, why)
+        self._closed.set_result(reason)
+        for timer in (self._ack_timer, self._lost_timer):
+            if timer is not None:
+                timer.cancel()
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+        self._tasks.cancel()
+        self._inbox.end(reason)
+        for future in self._drainers:
+            if not future.done():
+                future.set_exception(self._reason())
+
+    def __repr__(self) -> str:
+        state = "closed" if self.is_closed else "connected" if self._channel else "disconnected"
+        return f"Session({self.peer}, {state})"
+
+    # -- connections come and go -----------------------------------------------------------
+
+    def attach(self, channel: Channel, received_by_peer: int, welcome: Kind | None = None) -> None:
+        """Go on over ``channel``, whose other end has every message up to ``received_by_peer``.
+
+        Args:
+            channel: The new connection; an older one is closed.
+            received_by_peer: From the peer's greeting.
+            welcome: The frame to send first, if any.
+        """
+        if self._channel is not None:
+            self._channel.close()
+        self._channel = channel
+        if self._lost_timer is not None:
+            self._lost_timer.cancel()
+            self._lost_timer = None
+        try:
+            again = self._window.resumed(received_by_peer)
+        except WindowBroken as broken:
+            self.end(f"it cannot be resumed: {broken}")
+            return
+        if welcome is not None:
+            self._push(welcome, (), 0)
+        for sent in again:
+            self._push(Kind.MESSAGE, sent.parts, sent.number)
+        if self._closing:
+            self._push(Kind.CLOSE, (), 0)
+        if self._inbox.is_full:
+            channel.pause()
+        resumed, self._was_open = self._was_open, True
+        channel.attach(
+            functools.partial(self._frames, channel), functools.partial(self._lost, channel)
+        )
+        self._wake_drainers()
+        if resumed and self.on_reconnect is not None:
+            self.on_reconnect()
+
+    def _lost(self, channel: Channel, error: DanausError) -> None:
+        if channel is not self._channel or self._closed.done():
+            return
+        self._channel = None
+        if isinstance(error, FrameDamaged):
+            self.end(str(error))
+            return
+        why = error.why if isinstance(error, ChannelClosed) else str(error)
+        if self._closing and not self._window.kept_bytes:
+            self.end("this side closed it", clean=True)
+            return
+        self._lost_timer = self._loop.call_later(self._lost_limit_s, self._give_up, why)
+        self._disconnected()
+        if self.on_disconnect is not None:
+            self.on_disconnect(why)
+
+    def _give_up(self, why: str) -> None:
+        self.end(f"{why}; no connection came back within {self._lost_limit_s:.1f} s")
+
+    def _disconnected(self) -> None:
+        """Do what this end does about a lost connection: the accepting end waits."""
+
+    # -- frames ----------------------------------------------------------------------------
+
+    def _push(self, kind: Kind, parts: Sequence[Buffer], number: int) -> None:
+        if self._channel is not None:
+            # A connection that was just lost reports so by itself; the window keeps the message.
+            with contextlib.suppress(ChannelClosed):
+                self._channel.push(parts, kind, number=number, ack=self._window.take_ack())
+
+    def _frames(self, channel: Channel, frames: list[Frame]) -> None:
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.end, "what receives its messages failed")
+            try:
+                for frame in frames:
+                    if channel is self._channel:
+                        self._frame(frame)
+            except WindowBroken as broken:
+                self.end(str(FrameDamaged(self.peer, str(broken))))
+            stack.pop_all()
+        if channel is self._channel:
+            self._acknowledge()
+
+    def _frame(self, frame: Frame) -> None:
+        if frame.ack > self._window.last_acked:
+            self._window.acked(frame.ack)
+            self._wake_drainers()
+        if frame.kind is Kind.MESSAGE:
+            size = 1 + sum(map(len, frame.parts))
+            if not self._window.arrived(frame.number, size):
+                return
+            if self._on_message is not None:
+                self._on_message(frame.parts)
+            else:
+                self._inbox.put(frame.parts, size)
+        elif frame.kind is Kind.CLOSE:
+            if not self._closing:
+                self._push(Kind.CLOSE, (), 0)
+            who = "this side" if self._closing else "the peer"
+            self.end(f"{who} closed it", clean=True)
+        elif frame.kind is not Kind.ACK:
+            raise WindowBroken(f"{frame.kind.name} in the middle of a session")
+
+    def _acknowledge(self) -> None:
+        if self._window.ack_is_due:
+            self._push(Kind.ACK, (), 0)
+        elif self._window.owes_ack and self._ack_timer is None:
+            self._ack_timer = self._loop.call_later(ACK_DELAY_S, self._acknowledge_late)
+
+    def _acknowledge_late(self) -> None:
+        self._ack_timer = None
+        if self._window.owes_ack:
+            self._push(Kind.ACK, (), 0)
+
+    def _wake_drainers(self) -> None:
+        for future, below_bytes in self._drainers.items():
+            if self._window.kept_bytes <= below_bytes and not future.done():
+                future.set_result(None)
+
+    def _inbox_full(self, is_full: bool) -> None:
+        if self._channel is not None:
+            (self._channel.pause if is_full else self._channel.resume)()
+
+    def _reason(self) -> ChannelClosed:
+        why = self._closed.result().why if self._closed.done() else "this side is closing it"
+        return ChannelClosed(self.peer, why)

@@ -1,0 +1,142 @@
+"""The job's secret: what every process of a job holds and nobody else does.
+
+Owns making, keeping and reading it, and what is computed from it.  It travels by a 0600 file or
+an inherited descriptor, never by argument, environment, log or pickle (W-2).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+import stat
+from typing import NoReturn
+
+from danaus.core.errors import ConfigError
+
+SECRET_BYTES = 32
+_TEXT_LIMIT_BYTES = 4096
+
+
+class Secret:
+    """32 random bytes that do not show themselves."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, key: bytes) -> None:
+        if len(key) != SECRET_BYTES:
+            raise ConfigError(
+                f"a secret of {len(key)} bytes", f"{SECRET_BYTES} bytes", "let danaus create it"
+            )
+        self._key = bytes(key)
+
+    @classmethod
+    def generate(cls) -> Secret:
+        """Return a fresh secret that stands in no file."""
+        return cls(secrets.token_bytes(SECRET_BYTES))
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str]) -> Secret:
+        """Return a fresh secret, written to a new file that only its owner can read.
+
+        Raises:
+            ConfigError: The file exists or cannot be written.
+        """
+        secret = cls.generate()
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        try:
+            fd = os.open(path, flags, 0o600)
+        except OSError as error:
+            raise ConfigError(
+                f"secret file {os.fspath(path)}", f"cannot be created: {error.strerror}"
+            ) from error
+        with os.fdopen(fd, "wb") as file:
+            file.write(secret._text())
+            file.flush()
+            os.fsync(fd)
+        return secret
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Secret:
+        """Return the secret that a file holds.
+
+        Raises:
+            ConfigError: It is missing, is not a plain file, belongs to another user, can be read
+                by others, or holds no secret.
+        """
+        name = f"secret file {os.fspath(path)}"
+        try:
+            # O_NONBLOCK: a fifo in the file's place must not block us.
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError as error:
+            raise ConfigError(name, f"cannot be opened: {error.strerror}") from error
+        with os.fdopen(fd, "rb") as file:
+            facts = os.fstat(fd)
+            if not stat.S_ISREG(facts.st_mode):
+                raise ConfigError(name, "must be a plain file")
+            if facts.st_uid != os.geteuid():
+                raise ConfigError(name, f"belongs to user {facts.st_uid}, not to {os.geteuid()}")
+            if facts.st_mode & 0o077:
+                mode = stat.S_IMODE(facts.st_mode)
+                raise ConfigError(name, f"has mode {mode:04o}", f"chmod 600 {os.fspath(path)}")
+            return cls._from_text(file.read(_TEXT_LIMIT_BYTES), name)
+
+    @classmethod
+    def from_fd(cls, fd: int) -> Secret:
+        """Return the secret read from an inherited descriptor, to its end; closes it.
+
+        Raises:
+            ConfigError: What was read is no secret.
+        """
+        with os.fdopen(fd, "rb") as file:
+            return cls._from_text(file.read(_TEXT_LIMIT_BYTES), f"descriptor {fd}")
+
+    def to_fd(self) -> int:
+        """Return a new descriptor from which a child that inherits it reads the secret once.
+
+        The caller closes it after the child was started.
+        """
+        reader, writer = os.pipe2(os.O_CLOEXEC)
+        os.write(writer, self._text())  # fits into a pipe's buffer: never blocks
+        os.close(writer)
+        return reader
+
+    def mac(self, purpose: bytes, message: bytes) -> bytes:
+        """Return HMAC-SHA256 of ``message`` under a key that serves ``purpose`` only."""
+        key = hmac.digest(self._key, purpose, hashlib.sha256)
+        return hmac.digest(key, message, hashlib.sha256)
+
+    def _text(self) -> bytes:
+        return self._key.hex().encode() + b"\n"
+
+    @classmethod
+    def _from_text(cls, text: bytes, name: str) -> Secret:
+        try:
+            key = bytes.fromhex(text.decode("ascii"))
+        except ValueError:
+            key = b""
+        if len(key) != SECRET_BYTES:
+            # The text itself stays out of the message: it may be a damaged secret.
+            raise ConfigError(name, f"must hold {2 * SECRET_BYTES} hexadecimal digits")
+        return cls(key)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Secret):
+            return NotImplemented
+        return hmac.compare_digest(self._key, other._key)
+
+    def __hash__(self) -> int:
+        return hash(self.mac(b"danaus hash", b""))
+
+    def __repr__(self) -> str:
+        return "Secret(hidden)"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Secret is not pickled: pass its file or a descriptor")
+
+    def __copy__(self) -> Secret:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Secret:
+        return self

@@ -1,0 +1,210 @@
+"""Sockets for addresses: binding, dialling, options, and naming the other end.
+
+Owns everything that is the same for asyncio and for threads.  All sockets are made non-blocking
+and close-on-exec.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import os
+import socket
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from danaus.core.errors import AddressRefused
+from danaus.wire.address import Address
+
+BACKLOG = 4096
+_KEEPALIVE_IDLE_S = 10
+_KEEPALIVE_EVERY_S = 5
+_KEEPALIVE_TRIES = 3
+
+SockAddr = str | tuple[str, int] | tuple[str, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One concrete place that an address stands for."""
+
+    family: socket.AddressFamily
+    sockaddr: SockAddr
+
+
+def literal_endpoint(address: Address) -> Endpoint | None:
+    """Return where ``address`` is, or None when its host is a name that must be resolved."""
+    if address.scheme == "unix":
+        return Endpoint(socket.AF_UNIX, address.path)
+    try:
+        ip = ipaddress.ip_address(address.host)
+    except ValueError:
+        return None
+    if ip.version == 4:
+        return Endpoint(socket.AF_INET, (address.host, address.port))
+    scope = ip.scope_id or "0"
+    index = int(scope) if scope.isdigit() else _interface_index(address, scope)
+    return Endpoint(socket.AF_INET6, (address.host.partition("%")[0], address.port, 0, index))
+
+
+def _interface_index(address: Address, name: str) -> int:
+    try:
+        return socket.if_nametoindex(name)
+    except OSError as error:
+        raise AddressRefused(str(address), f"no interface {name}") from error
+
+
+def resolved(
+    address: Address, found: Sequence[tuple[int, int, int, str, SockAddr]]
+) -> list[Endpoint]:
+    """Return the endpoints in an answer of ``getaddrinfo``, in its order, each once."""
+    endpoints = {Endpoint(socket.AddressFamily(row[0]), row[4]): None for row in found}
+    if not endpoints:
+        raise AddressRefused(str(address), "the name stands for no address")
+    return list(endpoints)
+
+
+def resolve(address: Address) -> list[Endpoint]:
+    """Return where ``address`` is; blocks for as long as the resolver does.
+
+    Raises:
+        AddressRefused: The name is not known.
+    """
+    if endpoint := literal_endpoint(address):
+        return [endpoint]
+    try:
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise AddressRefused(str(address), f"cannot be resolved: {error}") from error
+    return resolved(address, found)  # type: ignore[arg-type]
+
+
+def make(endpoint: Endpoint) -> socket.socket:
+    """Return a fresh non-blocking stream socket for dialling ``endpoint``."""
+    sock = socket.socket(endpoint.family, socket.SOCK_STREAM)
+    sock.setblocking(False)
+    return sock
+
+
+def tune(sock: socket.socket) -> None:
+    """Set the options of a connected socket: no delay, and keepalive between machines.
+
+    Keepalive finds a peer whose machine or cable is gone and spares one that is only stopped:
+    its kernel still answers.  On one machine the kernel tells by itself.
+    """
+    if sock.family == socket.AF_UNIX:
+        return
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    with contextlib.suppress(OSError):
+        if ipaddress.ip_address(sock.getpeername()[0].partition("%")[0]).is_loopback:
+            return
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_IDLE_S)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _KEEPALIVE_EVERY_S)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _KEEPALIVE_TRIES)
+
+
+def peer_name(sock: socket.socket) -> str:
+    """Return the other end's address in words, with its process where the kernel knows it."""
+    try:
+        if sock.family == socket.AF_UNIX:
+            raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+            pid = struct.unpack("iII", raw)[0]
+            path = sock.getpeername() or sock.getsockname()
+            return f"unix:{path} (pid {pid})"
+        host, port = sock.getpeername()[:2]
+        return str(Address.tcp(host, port))
+    except (OSError, AddressRefused):
+        return "a peer that left"
+
+
+def address_of(sock: socket.socket) -> Address:
+    """Return the local address of a bound socket."""
+    if sock.family == socket.AF_UNIX:
+        return Address.unix(sock.getsockname())
+    host, port = sock.getsockname()[:2]
+    return Address.tcp(host, port)
+
+
+class BoundSocket:
+    """A listening, non-blocking socket; its socket file is 0600 and goes away with it.
+
+    Args:
+        address: Where to bind; port 0 takes a free one.
+        allow_plain: Bind where other machines can dial, although nothing is encrypted yet.
+
+    Raises:
+        AddressRefused: It is in use, not of this machine, or not loopback without ``allow_plain``.
+    """
+
+    def __init__(self, address: Address, *, allow_plain: bool = False) -> None:
+        if not address.is_loopback and not allow_plain:
+            raise AddressRefused(
+                str(address),
+                "other machines could dial it and connections are not encrypted (W-2); "
+                "bind 127.0.0.1, ::1 or a socket file, or pass allow_plain=True",
+            )
+        endpoint = resolve(address)[0]
+        self.sock = make(endpoint)
+        self._inode: int | None = None
+        try:
+            self._bind(address, endpoint)
+            self.sock.listen(BACKLOG)
+        except OSError as error:
+            self.sock.close()
+            raise AddressRefused(str(address), f"cannot be bound: {error.strerror}") from error
+        except AddressRefused:
+            self.sock.close()
+            raise
+        self.address = address_of(self.sock)
+        if address.scheme == "unix":
+            self._inode = os.stat(address.path).st_ino
+
+    def _bind(self, address: Address, endpoint: Endpoint) -> None:
+        if address.scheme == "unix":
+            # On Linux the socket file gets the mode that the socket has: never open to others.
+            os.fchmod(self.sock.fileno(), 0o600)
+            _clear_stale(address)
+        else:
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.sock.bind(endpoint.sockaddr)
+
+    def accept(self) -> socket.socket | None:
+        """Return a waiting connection, non-blocking and tuned, or None when there is none.
+
+        Raises:
+            OSError: No descriptors left, or the socket is closed.
+        """
+        try:
+            sock, _ = self.sock.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return None
+        sock.setblocking(False)
+        with contextlib.suppress(OSError):  # gone again already: the first read will tell
+            tune(sock)
+        return sock
+
+    def close(self) -> None:
+        """Stop listening and remove the socket file, if it still is this one's."""
+        if self._inode is not None:
+            with contextlib.suppress(OSError):
+                if os.stat(self.address.path).st_ino == self._inode:
+                    os.unlink(self.address.path)
+            self._inode = None
+        self.sock.close()
+
+
+def _clear_stale(address: Address) -> None:
+    """Remove the socket file of a process that is gone; keep one that is listened on."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(address.path)
+        except (FileNotFoundError, BlockingIOError):
+            return  # nothing there; or listened on, with a full backlog: bind says so
+        except ConnectionRefusedError:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(address.path)
+            return
+    raise AddressRefused(str(address), "another process listens there")

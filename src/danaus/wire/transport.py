@@ -1,0 +1,374 @@
+"""Frames over one connected socket, on an asyncio loop; and the same in memory, for tests.
+
+Owns the socket once started: reading into the parser's memory, writing without copying what is
+large, and the order of both.  Asks the loop only for readiness (``add_reader``), so that it
+behaves the same on asyncio's own loops and on uvloop.
+
+Invariants:
+    Callbacks to the receiver come from the loop, never from inside ``push`` or ``close``.
+    ``transport_lost`` is called exactly once, unless the owner closed the transport itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import itertools
+import logging
+import socket
+from collections.abc import Sequence
+from typing import Protocol
+
+from danaus.core.errors import ChannelClosed, DanausError, FrameDamaged
+from danaus.wire.frame import (
+    DEFAULT_MAX_FRAME_BYTES,
+    Buffer,
+    Frame,
+    FrameParser,
+    Kind,
+    encode_head,
+    flat,
+)
+
+_JOIN_BYTES = 16 * 1024  # up to here copying a frame together beats a longer system call
+_READS_PER_TURN = 16
+_WRITE_PER_TURN_BYTES = 8 << 20
+_IOVECS = 64
+_log = logging.getLogger("danaus.wire")
+
+
+class Receiver(Protocol):
+    """Who is told what a transport sees."""
+
+    def frames_arrived(self, frames: list[Frame]) -> None:
+        """Take these frames, in order."""
+        ...
+
+    def transport_lost(self, error: DanausError) -> None:
+        """Learn that nothing more will come or go."""
+        ...
+
+
+class Transport(Protocol):
+    """What a channel needs from below."""
+
+    peer: str
+
+    def start(self, receiver: Receiver) -> None:
+        """Begin to deliver to ``receiver``."""
+        ...
+
+    def push(self, kind: Kind, parts: Sequence[Buffer], number: int, ack: int) -> int:
+        """Queue a frame; return the mark that ``written`` waits for."""
+        ...
+
+    async def written(self, mark: int) -> None:
+        """Wait until everything up to ``mark`` was handed over and its buffers are free."""
+        ...
+
+    def keep_copies(self) -> None:
+        """Copy what is still queued, so that its owners may have their buffers back."""
+        ...
+
+    def pause(self) -> None:
+        """Stop reading."""
+        ...
+
+    def resume(self) -> None:
+        """Read again."""
+        ...
+
+    def close(self) -> None:
+        """Drop what is queued and end."""
+        ...
+
+
+class SocketTransport:
+    """A transport over a connected, non-blocking stream socket.
+
+    Args:
+        sock: The socket; the transport closes it.
+        peer: The other end in words.
+        max_frame_bytes: Largest frame to take or to send.
+        leftover: Bytes that were read behind the handshake.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        peer: str,
+        *,
+        max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
+        leftover: bytes = b"",
+    ) -> None:
+        self.peer = peer
+        self._sock = sock
+        self._fd = sock.fileno()
+        self._loop = asyncio.get_running_loop()
+        self._max_frame_bytes = max_frame_bytes
+        self._parser = FrameParser(peer, max_frame_bytes)
+        self._leftover = leftover
+        self._receiver: Receiver | None = None
+        self._reading = False
+        self._ended: DanausError | None = None
+        self._out: collections.deque[Buffer] = collections.deque()
+        self._queued_bytes = 0  # ever
+        self._written_bytes = 0  # ever
+        self._awaiting_room = False
+        self._corked = False
+        self._waiters: collections.deque[tuple[int, asyncio.Future[None]]] = collections.deque()
+
+    # -- reading ---------------------------------------------------------------------------
+
+    def start(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+        self._loop.call_soon(self._begin)
+
+    def _begin(self) -> None:
+        if self._ended is None:
+            leftover, self._leftover = self._leftover, b""
+            if leftover:
+                self._deliver(leftover)
+            self.resume()
+
+    def pause(self) -> None:
+        if self._reading:
+            self._reading = False
+            self._loop.remove_reader(self._fd)
+
+    def resume(self) -> None:
+        if not self._reading and self._ended is None:
+            self._reading = True
+            self._loop.add_reader(self._fd, self._readable)
+
+    def _deliver(self, leftover: bytes) -> None:
+        try:
+            frames = self._parser.feed(leftover)
+        except FrameDamaged as damage:
+            self._lose(damage)
+            return
+        self._pass_on(frames)
+
+    def _readable(self) -> None:
+        for _ in range(_READS_PER_TURN):
+            space = self._parser.space()
+            try:
+                count = self._sock.recv_into(space)
+                if not count:
+                    self._lose(ChannelClosed(self.peer, self._how_it_left()))
+                    return
+                frames = self._parser.filled(count)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                self._lose(ChannelClosed(self.peer, error.strerror or str(error)))
+                return
+            except FrameDamaged as damage:
+                self._lose(damage)
+                return
+            self._pass_on(frames)
+            if not self._reading or count < len(space):
+                return
+
+    def _pass_on(self, frames: list[Frame]) -> None:
+        if frames and self._receiver is not None:
+            self._receiver.frames_arrived(frames)
+        if self._parser.damage and self._ended is None:
+            self._lose(self._parser.damage)
+
+    def _how_it_left(self) -> str:
+        where = "" if self._parser.between_frames else " in the middle of a frame"
+        return f"the peer closed it{where}"
+
+    # -- writing ---------------------------------------------------------------------------
+
+    def push(self, kind: Kind, parts: Sequence[Buffer], number: int, ack: int) -> int:
+        if self._ended is not None:
+            raise ChannelClosed(self.peer, _why(self._ended))
+        bodies = [flat(part) for part in parts]
+        head = encode_head(
+            kind, bodies, number=number, ack=ack, max_frame_bytes=self._max_frame_bytes
+        )
+        size = len(head) + sum(map(len, bodies))
+        if size <= _JOIN_BYTES:
+            self._out.append(b"".join((head, *bodies)) if bodies else head)
+        else:
+            self._out.append(head)
+            self._out.extend(body for body in bodies if len(body))
+        self._queued_bytes += size
+        # The first frame of a turn of the loop goes at once, the others of it together.
+        if not self._corked:
+            self._corked = True
+            self._loop.call_soon(self._uncork)
+            if not self._awaiting_room:
+                self._flush()
+        return self._queued_bytes
+
+    async def written(self, mark: int) -> None:
+        if self._written_bytes >= mark:
+            return
+        if self._ended is not None:
+            raise ChannelClosed(self.peer, _why(self._ended))
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._waiters.append((mark, future))
+        await future
+
+    def keep_copies(self) -> None:
+        self._out = collections.deque(
+            item if isinstance(item, bytes) else bytes(item) for item in self._out
+        )
+
+    def _uncork(self) -> None:
+        self._corked = False
+        if self._out and not self._awaiting_room and self._ended is None:
+            self._flush()
+
+    def _flush(self) -> None:
+        budget = _WRITE_PER_TURN_BYTES
+        out = self._out
+        try:
+            while out and budget > 0:
+                if len(out) == 1:
+                    sent = self._sock.send(out[0])
+                else:
+                    sent = self._sock.sendmsg(tuple(itertools.islice(out, _IOVECS)))
+                budget -= sent
+                self._consume(sent)
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError as error:
+            self._loop.call_soon(self._lose, ChannelClosed(self.peer, error.strerror or str(error)))
+            return
+        if out and not self._awaiting_room:
+            self._awaiting_room = True
+            self._loop.add_writer(self._fd, self._flush)
+        elif not out and self._awaiting_room:
+            self._awaiting_room = False
+            self._loop.remove_writer(self._fd)
+
+    def _consume(self, sent: int) -> None:
+        self._written_bytes += sent
+        out = self._out
+        while sent:
+            first = out[0]
+            if len(first) > sent:
+                out[0] = memoryview(first)[sent:]
+                break
+            sent -= len(first)
+            out.popleft()
+        while self._waiters and self._waiters[0][0] <= self._written_bytes:
+            _, future = self._waiters.popleft()
+            if not future.done():
+                future.set_result(None)
+
+    # -- ending ----------------------------------------------------------------------------
+
+    def close(self) -> None:
+        self._end(ChannelClosed(self.peer, "this side closed it"))
+
+    def _lose(self, error: DanausError) -> None:
+        if self._ended is None:
+            if isinstance(error, FrameDamaged):
+                _log.warning("%s", error)
+            self._end(error)
+            if self._receiver is not None:
+                self._receiver.transport_lost(error)
+
+    def _end(self, error: DanausError) -> None:
+        if self._ended is not None:
+            return
+        self._ended = error
+        self.pause()
+        if self._awaiting_room:
+            self._awaiting_room = False
+            self._loop.remove_writer(self._fd)
+        self._sock.close()
+        self._out.clear()
+        for _, future in self._waiters:
+            if not future.done():
+                future.set_exception(ChannelClosed(self.peer, _why(error)))
+        self._waiters.clear()
+
+
+class MemoryTransport:
+    """A transport to another one of the same loop; frames go through the same parser."""
+
+    def __init__(self, peer: str, max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES) -> None:
+        self.peer = peer
+        self.other: MemoryTransport | None = None
+        self._loop = asyncio.get_running_loop()
+        self._max_frame_bytes = max_frame_bytes
+        self._parser = FrameParser(peer, max_frame_bytes)
+        self._receiver: Receiver | None = None
+        self._arrived: collections.deque[bytes] = collections.deque()
+        self._paused = False
+        self._ended: DanausError | None = None
+        self._queued_bytes = 0
+
+    def start(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+        self._loop.call_soon(self._deliver)
+
+    def push(self, kind: Kind, parts: Sequence[Buffer], number: int, ack: int) -> int:
+        if self._ended is not None or self.other is None:
+            raise ChannelClosed(self.peer, _why(self._ended))
+        bodies = [flat(part) for part in parts]
+        head = encode_head(
+            kind, bodies, number=number, ack=ack, max_frame_bytes=self._max_frame_bytes
+        )
+        self.other.put(b"".join((head, *bodies)))
+        self._queued_bytes += 1
+        return self._queued_bytes
+
+    async def written(self, mark: int) -> None:
+        if self._ended is not None:
+            raise ChannelClosed(self.peer, _why(self._ended))
+
+    def keep_copies(self) -> None:
+        """Nothing to do: ``push`` copied."""
+
+    def put(self, data: bytes) -> None:
+        """Take bytes from the other end."""
+        self._arrived.append(data)
+        self._loop.call_soon(self._deliver)
+
+    def pause(self) -> None:
+        self._paused = True
+
+    def resume(self) -> None:
+        self._paused = False
+        self._loop.call_soon(self._deliver)
+
+    def close(self) -> None:
+        if self._ended is None:
+            self._ended = ChannelClosed(self.peer, "this side closed it")
+            if self.other is not None:
+                lost = ChannelClosed(self.other.peer, "the peer closed it")
+                self._loop.call_soon(self.other.lose, lost)
+
+    def lose(self, error: DanausError) -> None:
+        """End because of ``error``, and tell the receiver."""
+        if self._ended is None:
+            self._deliver()
+            self.close()
+            self._ended = error
+            if self._receiver is not None:
+                self._receiver.transport_lost(error)
+
+    def _deliver(self) -> None:
+        while self._arrived and self._receiver is not None:
+            if self._paused or self._ended is not None:
+                return
+            try:
+                frames = self._parser.feed(self._arrived.popleft())
+            except FrameDamaged as damage:
+                _log.warning("%s", damage)
+                self.lose(damage)
+                return
+            self._receiver.frames_arrived(frames)
+
+
+def _why(ended: DanausError | None) -> str:
+    if isinstance(ended, ChannelClosed | FrameDamaged):
+        return ended.why
+    return str(ended) if ended else "it has no other end"

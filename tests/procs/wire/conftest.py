@@ -1,0 +1,109 @@
+"""Loops, addresses, and the two ends of a channel or a session, for each way to carry them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import tempfile
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from danaus.wire.address import Address
+from danaus.wire.channel import Channel, dial, listen, memory_pair
+from danaus.wire.secret import Secret
+
+LIMIT_S = 30.0
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+ChannelPair = Callable[[], AbstractAsyncContextManager[tuple[Channel, Channel]]]
+
+
+def open_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Iterator[Run]:
+    """Run a coroutine to its end, within a limit; no task and no descriptor may be left over."""
+    factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(asyncio.sleep(0))  # what the first loop of a process opens for good
+    gc.collect()
+    before = open_descriptors()
+
+    async def limited(work: Coroutine[Any, Any, Any]) -> Any:
+        problems: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, what: problems.append(what))
+        async with asyncio.timeout(LIMIT_S):
+            result = await work
+            while left := asyncio.all_tasks() - {asyncio.current_task()}:
+                for task in left:
+                    assert task.cancelling() or task.done(), f"left over: {task}"
+                await asyncio.wait(left)
+        assert not problems, problems
+        return result
+
+    def go(work: Coroutine[Any, Any, Any]) -> Any:
+        with asyncio.Runner(loop_factory=factory) as runner:
+            return runner.run(limited(work))
+
+    yield go
+    gc.collect()
+    assert open_descriptors() == before
+
+
+@pytest.fixture
+def secret() -> Secret:
+    return Secret.generate()
+
+
+@pytest.fixture
+def short_dir() -> Iterator[Path]:
+    """A folder whose path leaves room for a socket's name."""
+    with tempfile.TemporaryDirectory(prefix="dn-", dir="/tmp") as path:
+        yield Path(path)
+
+
+@pytest.fixture(params=["unix", "tcp", "tcp6"])
+def address(request: pytest.FixtureRequest, short_dir: Path) -> Address:
+    if request.param == "unix":
+        return Address.unix(short_dir / "s")
+    return Address.tcp("127.0.0.1" if request.param == "tcp" else "::1", 0)
+
+
+@pytest.fixture(params=["memory", "unix", "tcp"])
+def channel_pair(
+    request: pytest.FixtureRequest, short_dir: Path, secret: Secret
+) -> ChannelPair:
+    """The contract of a channel: dialler's end, acceptor's end."""
+
+    @contextlib.asynccontextmanager
+    async def memory() -> AsyncIterator[tuple[Channel, Channel]]:
+        dialler, acceptor = memory_pair(hello=b"hi")
+        yield dialler, acceptor
+        dialler.close()
+        acceptor.close()
+
+    @contextlib.asynccontextmanager
+    async def sockets() -> AsyncIterator[tuple[Channel, Channel]]:
+        where = Address.unix(short_dir / "c")
+        if request.param == "tcp":
+            where = Address.tcp("127.0.0.1", 0)
+        accepted: asyncio.Queue[Channel] = asyncio.Queue()
+        listener = await listen(where, secret, accepted.put_nowait)
+        dialler = await dial(listener.address, secret, b"hi")
+        acceptor = await accepted.get()
+        try:
+            yield dialler, acceptor
+        finally:
+            dialler.close()
+            acceptor.close()
+            await listener.close()
+
+    return memory if request.param == "memory" else sockets
