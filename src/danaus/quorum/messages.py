@@ -65,10 +65,13 @@ class StepReport(msgspec.Struct, frozen=True):
     """What a member says of itself when it joins.  Joining promises no vote in an older epoch.
 
     ``committed_step`` counts applied steps (0: the initial weights); ``committed_epoch`` is the
-    epoch in which it was committed (None: initial weights or a restored checkpoint's lineage is
-    in ``lineage_term``).  ``fingerprint`` is of the state after ``committed_step``.
+    epoch in which it was voted on (None: initial weights or a restored checkpoint).
+    ``lineage_term`` is the term of the restore that the state descends from, as the last
+    announcement that was followed named it (0: none was); it tells a state that was rolled back
+    from one that was not.  ``fingerprint`` is of the state after ``committed_step``.
     ``last_quorum`` is the last quorum this incarnation was announced in.
-    ``restorable_step`` is the newest checkpoint this process could restore (0: the seed).
+    ``restorable_step`` is the newest checkpoint this process could restore (0: the seed) whose
+    fingerprint was agreed on by a later vote.
     """
 
     committed_step: int
@@ -79,6 +82,7 @@ class StepReport(msgspec.Struct, frozen=True):
     seen_term: int = 0
     restorable_step: int = 0
     done: bool = False
+    lineage_term: int = 0
 
 
 class Seat(msgspec.Struct, frozen=True):
@@ -100,11 +104,16 @@ class Learner(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What becomes of the open step.  ``step`` 0 with verdict ``none``: there was none."""
+    """What becomes of the open step.  ``step`` 0 with verdict ``none``: there was none.
+
+    ``epoch`` is the one in which the step was voted on: a reduced gradient that was kept from
+    another epoch is another attempt and is never applied (None: not known, not checked).
+    """
 
     step: int
     verdict: Verdict
     reason: str
+    epoch: Epoch | None = None
 
 
 class Announcement(msgspec.Struct, frozen=True, tag="announcement"):
@@ -113,6 +122,7 @@ class Announcement(msgspec.Struct, frozen=True, tag="announcement"):
     ``committed_step`` is where its members stand once they have followed ``outcome`` (and, with
     ``start == "restore"``, restored that very step).  ``hold``: members wait at this boundary
     for the learners and take no step in this epoch.  ``finished``: every member is done.
+    ``lineage_term`` is what each who follows reports from then on.
     """
 
     epoch: Epoch
@@ -124,6 +134,7 @@ class Announcement(msgspec.Struct, frozen=True, tag="announcement"):
     start: Start = "live"
     hold: bool = False
     finished: bool = False
+    lineage_term: int = 0
 
     @property
     def replica_ids(self) -> tuple[str, ...]:
