@@ -1,9 +1,8 @@
 """The words of a run's journal: what the controller records and the report reads.
 
 Owns the names of events and the facts each carries; ``app.timeline`` turns them into fault
-timelines, lanes and a goodput.  Every journal line also carries ``time`` (seconds since 1970),
-which the journal itself adds.  A reader must live with any event missing: a run may be killed at
-any moment.
+timelines and lanes.  When it happened is added by ``core.journal``.  A reader must live with any
+event missing: a run may be killed at any moment.
 
 Facts used by several events: ``replica`` (stable name, e.g. ``"replica-0"``), ``rank``,
 ``incarnation``, ``process_id`` (``"host/name/rank#incarnation"``), ``pid``, ``step`` (number of

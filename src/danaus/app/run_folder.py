@@ -30,11 +30,10 @@ import shutil
 import stat
 import tempfile
 import tomllib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from danaus.app.toml_text import toml_text
+from danaus.core.config import toml_text
 from danaus.core.errors import ConfigError, RunFolderBusy
 from danaus.wire.secret import Secret
 
@@ -67,12 +66,12 @@ class RunFolder:
     # -- making, opening, holding ----------------------------------------------------------
 
     @classmethod
-    def create(cls, path: Path, config: Mapping[str, Any]) -> RunFolder:
+    def create(cls, path: Path, settings: object) -> RunFolder:
         """Make the folder of a new run and hold it.
 
         Args:
             path: A folder that does not exist or is empty.
-            config: Every resolved setting, as ``core.config.dump`` returns them.
+            settings: The run's settings, a dataclass; every resolved value is written down.
 
         Raises:
             RunFolderBusy: The folder holds another run.
@@ -96,7 +95,7 @@ class RunFolder:
         folder.secret_path.unlink(missing_ok=True)  # of a creation that was interrupted
         Secret.create(folder.secret_path)
         # Last, as it is what makes the folder a run.
-        _write_whole(folder.config_path, toml_text(config))
+        _write_whole(folder.config_path, toml_text(settings))
         return folder
 
     @classmethod

@@ -95,6 +95,15 @@ class RunRecord:
         return dict(sorted(steps.items()))
 
     @cached_property
+    def by_replica(self) -> dict[str, list[Commit]]:
+        """Commits of each replica's first rank, in order of time."""
+        found: dict[str, list[Commit]] = {}
+        for commit in self.commits:
+            if commit.rank == 0:
+                found.setdefault(commit.replica, []).append(commit)
+        return found
+
+    @cached_property
     def losses(self) -> dict[int, float]:
         """Loss by step."""
         return {step: commits[0].loss for step, commits in self.lineage.items()}
@@ -193,7 +202,7 @@ def _lines(path: Path, notes: list[str]) -> Iterator[dict[str, Any]]:
 
 
 def _happening(line: dict[str, Any]) -> Happening | None:
-    time, name = line.get("time"), line.get("event")
+    time, name = line.get("at"), line.get("event")
     if not isinstance(time, int | float) or not isinstance(name, str):
         return None
     return Happening(float(time), name, line)
@@ -216,7 +225,7 @@ def _commit(line: dict[str, Any], replica: str, rank: int) -> Commit:
         replica=replica,
         rank=rank,
         step=int(line["step"]),
-        time=float(line["time"]),
+        time=float(line["at"]),
         loss=float(line["loss"]),
         fingerprint=str(line.get("fingerprint", "")),
         term=term,

@@ -64,6 +64,11 @@ class Fault:
     back_after_s: float | None = None
     moments: tuple[tuple[float, str], ...] = ()
 
+    @property
+    def title(self) -> str:
+        """What happened to whom, in words."""
+        return self.text if self.target in self.text else f"{self.target}: {self.text}"
+
 
 @dataclass(frozen=True)
 class Span:
@@ -163,10 +168,11 @@ _DEATHS = (Event.PROCESS_EXITED, Event.HANG_NOTICED, Event.SERVICE_EXITED)
 
 
 def _outside_fault(event: Happening, target: str, incarnation: int | None) -> Fault:
-    still_s = event.number("still_s") or 0.0
+    hung = event.name == Event.HANG_NOTICED
+    still_s = (event.number("still_s") or 0.0) if hung else 0.0
     how = event.text("signal") or event.text("reason") or event.text("kind")
-    words = "stood still" if event.name == Event.HANG_NOTICED else "ended"
-    text = f"{target} {words}{f' ({how})' if how else ''}, not by danaus"
+    words = "hung" if hung else "killed" if event.text("signal") else "ended"
+    text = f"{words} from outside{f' ({how})' if how else ''}"
     return Fault(0, FaultKind.OUTSIDE, target, event.time - still_s, 0, text, incarnation)
 
 
@@ -192,7 +198,8 @@ def _follow(record: RunRecord, fault: Fault, next_fault: float) -> Fault:
     return replace(
         fault,
         step=max((c.step for c in record.commits if c.time <= fault.time), default=0),
-        noticed_after_s=None if noticed is None else noticed - fault.time,
+        # The time of a death that nobody announced is that at which it was noticed.
+        noticed_after_s=None if noticed in (None, fault.time) else noticed - fault.time,
         stalled_s=_stalled_s(record, fault, min(last, next_fault)),
         back_after_s=None if back is None else back - fault.time,
         moments=tuple((t - fault.time, words) for t, words in moments),
@@ -258,9 +265,9 @@ def _back(record: RunRecord, fault: Fault, noticed: float | None) -> float | Non
     if noticed is None:
         return None
     everyone = frozenset(record.replicas)
-    for commit in record.commits:
+    for commit in record.by_replica.get(fault.target, ()):
         whole = not commit.members or commit.replicas >= everyone
-        if commit.time > noticed and commit.replica == fault.target and whole:
+        if commit.time > noticed and whole:
             old = [m for m in commit.members if replica_of(m) == fault.target]
             if fault.kind == FaultKind.FLIP_BIT or fault.incarnation is None:
                 return commit.time
@@ -278,7 +285,7 @@ def _stalled_s(record: RunRecord, fault: Fault, until: float) -> float | None:
     """Return the longest gap of a survivor within the fault's time, less the usual gap."""
     longest = None
     for replica in record.replicas:
-        own = [c for c in record.commits if c.replica == replica and c.rank == 0]
+        own = record.by_replica.get(replica, [])
         if replica == fault.target or not own:
             continue
         usual_s = usual_gap_s([c for c in own if c.time <= fault.time])
@@ -315,7 +322,7 @@ def _turns(event: Happening, replicas: Sequence[str]) -> list[tuple[str, State]]
 def _spans(turns: Sequence[tuple[float, State]], end: float) -> tuple[Span, ...]:
     """Return spans from changes of state, adjacent equal ones joined."""
     spans: list[Span] = []
-    for (start, state), (until, _) in zip(turns, [*turns[1:], (end, "down")], strict=True):
+    for (start, state), (until, _) in itertools.pairwise([*turns, (end, "down")]):
         if spans and spans[-1].state == state:
             spans[-1] = replace(spans[-1], end=until)
         elif until > start or not spans:
@@ -325,7 +332,7 @@ def _spans(turns: Sequence[tuple[float, State]], end: float) -> tuple[Span, ...]
 
 def _lane_of_commits(record: RunRecord, replica: str) -> tuple[Span, ...]:
     """Guess a lane from a replica's ledger alone: a long gap means that it was not there."""
-    own = [c for c in record.commits if c.replica == replica and c.rank == 0]
+    own = record.by_replica.get(replica, [])
     if not own:
         return ()
     limit_s = max(1.0, 10.0 * usual_gap_s(own))

@@ -63,7 +63,7 @@ class StoryTeller:
 
     def record(self, event: str, **facts: Any) -> None:
         """Append a journal line."""
-        line = json.dumps({"time": self.now, "event": event, **facts})
+        line = json.dumps({"at": self.now, "mono": self.now, "event": event, **facts})
         with (self.path / "journal.jsonl").open("a") as file:
             file.write(line + "\n")
 
@@ -171,7 +171,7 @@ class StoryTeller:
 
     def _commit(self, name: str, loss: float, state: str) -> None:
         line = {
-            "time": self.now,
+            "at": self.now,
             "step": self.step,
             "epoch": [1, self.epoch],
             "members": self.members(),

@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import os
 import stat
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,19 @@ import pytest
 from danaus.app.run_folder import RunFolder, default_run_path
 from danaus.core.errors import ConfigError, RunFolderBusy
 
-CONFIG = {"replicas": 3, "data": {"path": "/text"}}
+
+@dataclass(frozen=True)
+class _Data:
+    path: str = "/text"
+
+
+@dataclass(frozen=True)
+class _Settings:
+    replicas: int = 3
+    data: _Data = field(default_factory=_Data)
+
+
+CONFIG = _Settings()
 
 
 def _mode(path: Path) -> int:
@@ -24,7 +37,7 @@ def test_a_new_folder_is_private_and_holds_its_settings(tmp_path: Path) -> None:
     with RunFolder.create(tmp_path / "runs" / "a", CONFIG) as folder:
         assert _mode(folder.path) == 0o700
         assert _mode(folder.secret_path) == 0o600
-        assert folder.config() == CONFIG
+        assert folder.config() == {"replicas": 3, "data": {"path": "/text"}}
         assert folder.secret().__class__.__name__ == "Secret"
 
 
@@ -58,7 +71,7 @@ def test_an_interrupted_creation_is_no_run(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"is not a run folder: it has no config\.toml"):
         RunFolder.open(tmp_path / "a")
     with RunFolder.create(tmp_path / "a", CONFIG) as folder:
-        assert folder.config() == CONFIG
+        assert folder.config() == {"replicas": 3, "data": {"path": "/text"}}
 
 
 def test_two_controllers_cannot_share_a_folder(tmp_path: Path) -> None:
