@@ -1,18 +1,23 @@
-"""What a run is told beside its training: how many replicas, where it lives, its limits.
+"""What a run is told: the trainer's settings, and beside them the app's own.
 
-Owns ``RunConfig``, the app's own settings.  The trainer's settings live beside the trainer's
-components; ``app.experiment`` joins both.
+Owns ``RunConfig`` (how many replicas, where the run lives, its limits), what a demo and a bench
+add to it, and how presets, files and flags become one.  The trainer's settings, of which it is an
+extension, live beside the trainer's components.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from danaus.core.config import load, names
 from danaus.core.errors import ConfigError
+from danaus.train.config import TrainConfig
+from danaus.train.presets import preset
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RestartConfig:
     """How often a dead process is started again before the run gives up (OTP's words).
 
@@ -33,7 +38,7 @@ class RestartConfig:
         _at_least("restart.backoff_s", self.backoff_s, 0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class QuorumConfig:
     """Limits of membership.
 
@@ -67,17 +72,16 @@ class QuorumConfig:
             _above_zero(f"quorum.{name}", getattr(self, name))
 
 
-@dataclass(frozen=True)
-class RunConfig:
-    """How a run is laid out and how it is watched.
+@dataclass(frozen=True, kw_only=True)
+class RunConfig(TrainConfig):
+    """A training run: what it computes, how it is laid out and how it is watched.
 
     Args:
         replicas: Replica groups that train together; each holds a whole copy of the state.
-        run_dir: Folder of the run; default: ``runs/<date-time>-<name>``.
-        device: ``auto`` or ``cpu``.
-        hang_limit_s: Seconds a process may stand still before it is taken for hung; default:
+        run_dir: Folder of the run; none: runs/<date-time>-<name>.
+        hang_limit_s: Seconds that a process may stand still before it is taken for hung; none:
             ten times the median of the phase, never under 5 s.
-        grace_s: Seconds a process has to stop by itself before it is terminated, then killed.
+        grace_s: Seconds that a process has to stop by itself before it is terminated.
         detached: Workers go on when the controller goes away.
         quorum: Limits of membership.
         restart: How often a dead process is started again.
@@ -85,7 +89,6 @@ class RunConfig:
 
     replicas: int = 3
     run_dir: Path | None = None
-    device: str = "auto"
     hang_limit_s: float | None = None
     grace_s: float = 2.0
     detached: bool = False
@@ -93,6 +96,7 @@ class RunConfig:
     restart: RestartConfig = field(default_factory=RestartConfig)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _at_least("replicas", self.replicas, 1)
         _above_zero("grace_s", self.grace_s)
         if self.hang_limit_s is not None:
@@ -103,6 +107,106 @@ class RunConfig:
                 f"{self.replicas}",
                 to_do="start more replicas or lower quorum.min_replicas",
             )
+
+    @property
+    def replica_ids(self) -> tuple[str, ...]:
+        """The stable names of the replicas."""
+        return tuple(f"replica-{i}" for i in range(self.replicas))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoConfig(RunConfig):
+    """The demo: a small Llama trained through real faults, beside the same training undisturbed.
+
+    Args:
+        hang_limit_s: Seconds that a process may stand still before it is taken for hung.
+        sabotage: Flip one bit in one replica's parameters.
+        heal: Let a replica whose bits differ heal from the others; without, the run ends there.
+    """
+
+    hang_limit_s: float | None = 3.0
+    sabotage: bool = False
+    heal: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.heal and not self.sabotage:
+            raise ConfigError(
+                what="--no-heal has nothing to leave unhealed", to_do="add --sabotage"
+            )
+        if self.replicas < 2:
+            raise ConfigError(
+                what=f"a demo with {self.replicas} replica",
+                needed="at least 2, so that one can die and the others go on",
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchConfig:
+    """How fast a run recovers, on the demo's model and on one with steps of about 2 s.
+
+    Args:
+        out: Where the numbers are written as JSON; none: they are only printed.
+        replicas: Replica groups that train together.
+        repeats: How often each fault is injected; the worst and the median are shown.
+        presets: Which models to measure.
+        run_dir: Folder of the runs; none: runs/<date-time>-bench.
+    """
+
+    out: Path | None = None
+    replicas: int = 3
+    repeats: int = 3
+    presets: tuple[str, ...] = ("debug", "debug_slow")
+    run_dir: Path | None = None
+
+    def __post_init__(self) -> None:
+        _at_least("replicas", self.replicas, 2)
+        _at_least("repeats", self.repeats, 1)
+        for name in self.presets:
+            preset(name)
+
+
+def resumed(before: RunConfig, overrides: Mapping[str, str]) -> RunConfig:
+    """Return the settings of a run that goes on, with those that may change changed.
+
+    Args:
+        before: As its folder holds them.
+        overrides: Asked for now, by dotted name.
+
+    Raises:
+        ConfigError: One of them would change the bits, the text or the run's members.
+    """
+    now = load(type(before), base=before, overrides=overrides)
+    for name in overrides:
+        was, to = _value(before, name), _value(now, name)
+        if was != to and name.replace("-", "_") not in _MAY_CHANGE:
+            raise ConfigError(
+                what=f"{name} was {was} when this run began and cannot become {to}",
+                needed="what it went on to compute would not be the same training",
+                to_do="leave it as it was, or start a new run",
+            )
+    return now
+
+
+_MAY_CHANGE = frozenset(
+    (
+        "hang_limit_s",
+        "grace_s",
+        "detached",
+        "checkpoint.every_steps",
+        "checkpoint.keep",
+        "restart.intensity",
+        "restart.period_s",
+        "restart.backoff_s",
+        *(f"quorum.{name}" for name in names(QuorumConfig)),
+    )
+)
+
+
+def _value(settings: object, name: str) -> object:
+    for part in name.replace("-", "_").split("."):
+        settings = getattr(settings, part)
+    return settings
 
 
 def _at_least(name: str, value: float, least: float) -> None:

@@ -41,12 +41,17 @@ class Setting:
 
 
 def load(
-    cls: type[T], *, toml: Path | None = None, overrides: Mapping[str, object] | None = None
+    cls: type[T],
+    *,
+    base: object = None,
+    toml: Path | None = None,
+    overrides: Mapping[str, object] | None = None,
 ) -> T:
-    """Build ``cls`` from its defaults, then the file, then the overrides.
+    """Build ``cls`` from its defaults, then ``base``, then the file, then the overrides.
 
     Args:
         cls: A dataclass whose fields have types that ``danaus.core.coercion`` knows.
+        base: Settings to start from (a preset): of ``cls`` or of one it extends; None for none.
         toml: A file with a table per section; None for none.
         overrides: Values by dotted name (``data.path``; ``-`` reads as ``_``), as text or typed.
 
@@ -57,7 +62,8 @@ def load(
     _check_names(cls, given, where=f" in {toml}")
     asked = _nested(overrides or {})
     _check_names(cls, asked, where="")
-    built: T = _build(cls, _merged(given, asked), prefix="")
+    below = {} if base is None else dump(base)
+    built: T = _build(cls, _merged(_merged(below, given), asked), prefix="")
     return built
 
 

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from danaus.app.settings import QuorumConfig, RestartConfig, RunConfig
+from danaus.app.settings import (
+    BenchConfig,
+    DemoConfig,
+    QuorumConfig,
+    RestartConfig,
+    RunConfig,
+    resumed,
+)
+from danaus.core.config import load, toml_text
 from danaus.core.errors import ConfigError
+from danaus.train.presets import preset
 
 
 def test_the_defaults_are_a_run_of_three_replicas() -> None:
@@ -39,3 +50,46 @@ def test_what_cannot_be_is_refused_in_one_sentence(make: object, says: str) -> N
         make()  # type: ignore[operator]
 
     assert str(refused.value) == says
+
+
+def test_a_preset_is_a_base_that_files_and_flags_go_above(tmp_path: Path) -> None:
+    toml = tmp_path / "mine.toml"
+    toml.write_text("replicas = 4\n[step]\nseed = 5\n")
+    base = preset("debug_slow")
+    run = load(RunConfig, base=base, toml=toml, overrides={"step.seed": "6"})
+
+    assert run.model == base.model
+    assert (run.replicas, run.step.seed) == (4, 6)
+    assert run.step.num_microbatches == base.step.num_microbatches
+    assert run.replica_ids == ("replica-0", "replica-1", "replica-2", "replica-3")
+
+
+def test_settings_survive_their_own_file(tmp_path: Path) -> None:
+    run = RunConfig(replicas=2, run_dir=Path("/somewhere"), hang_limit_s=None)
+    (tmp_path / "config.toml").write_text(toml_text(run))
+
+    assert load(RunConfig, toml=tmp_path / "config.toml") == run
+
+
+def test_a_demo_needs_somebody_who_goes_on() -> None:
+    with pytest.raises(ConfigError, match="a demo with 1 replica: at least 2"):
+        DemoConfig(replicas=1)
+    with pytest.raises(ConfigError, match="--no-heal has nothing to leave unhealed"):
+        DemoConfig(heal=False)
+    assert DemoConfig().hang_limit_s == 3.0
+
+
+def test_a_resumed_run_keeps_what_its_bits_depend_on() -> None:
+    before = RunConfig()
+
+    assert resumed(before, {"hang-limit-s": "7"}).hang_limit_s == 7
+    assert resumed(before, {"step.seed": "1"}) == before
+    with pytest.raises(ConfigError, match=r"optim\.lr was 0\.003 when this run began and cannot"):
+        resumed(before, {"optim.lr": "0.1"})
+    with pytest.raises(ConfigError, match="unknown setting 'optim.rl'"):
+        resumed(before, {"optim.rl": "0.1"})
+
+
+def test_a_bench_names_models_that_exist() -> None:
+    with pytest.raises(ConfigError, match="no preset is called 'huge'"):
+        BenchConfig(presets=("huge",))
