@@ -86,7 +86,7 @@ def test_a_resumed_run_keeps_what_its_bits_depend_on() -> None:
     assert resumed(before, {"step.seed": "1"}) == before
     with pytest.raises(ConfigError, match=r"optim\.lr was 0\.003 when this run began and cannot"):
         resumed(before, {"optim.lr": "0.1"})
-    with pytest.raises(ConfigError, match="unknown setting 'optim.rl'"):
+    with pytest.raises(ConfigError, match=r"unknown setting 'optim\.rl'"):
         resumed(before, {"optim.rl": "0.1"})
 
 
