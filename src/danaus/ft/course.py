@@ -16,20 +16,10 @@ from typing import Literal
 import msgspec
 
 from danaus.core.errors import InternalError
-from danaus.quorum.messages import Announcement, Epoch, Learner, MemberId, OpenStep
+from danaus.quorum.messages import Announcement, Learner, MemberId, StepReport
+from danaus.quorum.resolve import follows, settled_step
 
 Todo = Literal["nothing", "finish", "restore", "apply", "stand", "learn", "wait"]
-
-
-class State(msgspec.Struct, frozen=True):
-    """The committed state a process holds; ``fingerprint`` is empty where it is spoiled."""
-
-    step: int
-    fingerprint: str
-    epoch: Epoch | None = None
-
-
-SPOILED = State(0, "")
 
 
 class Course(msgspec.Struct, frozen=True):
@@ -45,16 +35,13 @@ class Course(msgspec.Struct, frozen=True):
     learner: Learner | None = None
 
 
-def read_course(
-    told: Announcement, member: MemberId, num_ranks: int, holds: tuple[State, OpenStep | None]
-) -> Course:
-    """Return what ``told`` asks of ``member``, which holds a state and maybe an open step.
+def read_course(told: Announcement, member: MemberId, num_ranks: int, report: StepReport) -> Course:
+    """Return what ``told`` asks of ``member``, which holds what it reports.
 
     Raises:
         InternalError: It counts replicas that are not whole (Q-2), or contradicts what the
             member holds (T-1).
     """
-    state, left = holds
     learner = next((one for one in told.learners if one.seat.member == member), None)
     counted = any(seat.member == member for seat in told.members)
     if learner is None and not counted:
@@ -67,13 +54,9 @@ def read_course(
     _check_whole(told, num_ranks)
     if told.start == "restore":
         return Course("restore", told.reason)
-    if left and told.outcome.verdict == "commit" and told.outcome.step == left.step:
-        if left.vote != "prepared" or left.step != told.committed_step:
-            raise _contradiction(told, member, f"step {left.step}, voted {left.vote}")
-        return Course("apply", told.outcome.reason)
-    if state.step != told.committed_step or not state.fingerprint:
-        raise _contradiction(told, member, f"state {state.step} {state.fingerprint or 'spoiled'}")
-    return Course("stand", told.outcome.reason)
+    if not report.fingerprint or settled_step(report, told.outcome) != told.committed_step:
+        raise _contradiction(told, member, report)
+    return Course("apply" if follows(report, told.outcome) else "stand", told.outcome.reason)
 
 
 def _check_whole(told: Announcement, num_ranks: int) -> None:
@@ -83,9 +66,12 @@ def _check_whole(told: Announcement, num_ranks: int) -> None:
         raise InternalError("Q-2", f"quorum {told.epoch} counts replicas that are not whole")
 
 
-def _contradiction(told: Announcement, member: MemberId, holds: str) -> InternalError:
+def _contradiction(told: Announcement, member: MemberId, report: StepReport) -> InternalError:
+    left = report.open_step
+    kept = f" and step {left.step} of {left.epoch}, {left.vote}" if left else ""
     return InternalError(
         "T-1",
         f"quorum {told.epoch} stands at step {told.committed_step} "
-        f"({told.outcome.verdict} of step {told.outcome.step}), {member} holds {holds}",
+        f"({told.outcome.verdict} of step {told.outcome.step}), {member} holds "
+        f"state {report.committed_step} {report.fingerprint or '(spoiled)'}{kept}",
     )

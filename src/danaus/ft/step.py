@@ -28,7 +28,8 @@ from typing import Any
 import msgspec
 
 from danaus.core.errors import InternalError
-from danaus.ft.course import SPOILED, State, read_course
+from danaus.ft.course import read_course
+from danaus.ft.holding import SPOILED, Restorable, State
 from danaus.ft.step_events import (
     Aborted,
     Announced,
@@ -110,7 +111,7 @@ class StepMachine:
         self.veto = veto
         self.stage = Stage.NEW
         self.state = State(0, fingerprint)
-        self._restorable_step = restorable_step
+        self._restorable = Restorable(restorable_step)
         self._open: OpenStep | None = None
         self._attempts = (0, 0)  # the step last begun, and how often
         self._standing: Announcement | None = None  # the announcement last followed
@@ -141,8 +142,9 @@ class StepMachine:
             last_quorum=self._standing.record() if self._standing else None,
             open_step=self._open,
             seen_term=self._last_epoch.term if self._last_epoch else 0,
-            restorable_step=self._restorable_step,
+            restorable_step=self._restorable.step,
             done=self._done(),
+            lineage_term=self.state.lineage_term,
         )
 
     @property
@@ -193,15 +195,13 @@ class StepMachine:
             self.member, vote.epoch, vote.step, vote.vote, vote.digest, self.state.fingerprint,
             self._change, vote.reason,
         )  # fmt: skip
-        if self._change:
-            self._leave = self._change
+        self._leave = self._leave or self._change
         return (CastVote(ballot),)
 
     def _reduction_broken(self, event: ReductionBroken) -> Instructions:
         # The group may be found broken before this member's own leaves are done.
-        if not any(
-            self._in(stage, event.epoch, event.step) for stage in (Stage.COMPUTING, Stage.REDUCING)
-        ):
+        stages = (Stage.COMPUTING, Stage.REDUCING)
+        if not any(self._in(stage, event.epoch, event.step) for stage in stages):
             return ()
         return self._refuse(event.reason)
 
@@ -216,27 +216,26 @@ class StepMachine:
         done = self._open
         if self.stage is not Stage.APPLYING or done is None or done.step != event.step:
             return ()
-        self.state = State(event.step, event.fingerprint, done.epoch)
+        self.state = State(event.step, event.fingerprint, done.epoch, self.state.lineage_term)
         self._open = None
         return self._go_on()
 
-    def _restored(self, event: Restored) -> Instructions:
+    def _restored(self, event: Restored | RestoreFailed) -> Instructions:
         if self.stage is not Stage.RESTORING or event.epoch != self.epoch:
             return ()
-        self.state = State(event.step, event.fingerprint, event.epoch)
+        if isinstance(event, RestoreFailed):
+            self._restorable.reset(event.restorable_step)
+            return self._join()
+        self.state = State(event.step, event.fingerprint, None, self._lineage())
+        self._restorable.reset(event.step)
         return self._go_on()
-
-    def _restore_failed(self, event: RestoreFailed) -> Instructions:
-        if self.stage is not Stage.RESTORING or event.epoch != self.epoch:
-            return ()
-        self._restorable_step = event.restorable_step
-        return self._join()
 
     def _learned(self, event: Learned | LearnFailed) -> Instructions:
         if self.stage is not Stage.LEARNING or event.epoch != self.epoch:
             return ()
         if isinstance(event, Learned):
-            self.state = State(event.step, event.fingerprint, event.committed_epoch)
+            told = self._lineage()
+            self.state = State(event.step, event.fingerprint, event.committed_epoch, told)
         return self._join()
 
     def _aborted(self, event: Aborted) -> Instructions:
@@ -250,20 +249,21 @@ class StepMachine:
         return ()
 
     def _checkpoint_written(self, event: CheckpointWritten) -> Instructions:
-        self._restorable_step = max(self._restorable_step, event.step)
+        self._restorable.written(event.step, event.fingerprint)
         return ()
 
     # -- following an announcement ------------------------------------------------------------
 
     def _follow(self, told: Announcement) -> Instructions:
         """Settle the open step as told, then stand where all members stand."""
-        course = read_course(told, self.member, self.num_ranks, (self.state, self._open))
+        course = read_course(told, self.member, self.num_ranks, self.report())
         if course.todo == "nothing":
             return ()
         self._standing = told
         self._entered = False
         self._change = self._leave = ""
         if course.todo == "apply" and self._open:
+            self._descend(told)
             self.stage = Stage.APPLYING
             return (Apply(self._open.step, self._open.epoch),)
         dropped = self._drop(course.reason)
@@ -280,7 +280,11 @@ class StepMachine:
             return (*dropped, Learn(told.epoch, told.committed_step, course.learner))
         if course.todo == "wait":
             return (*dropped, *self._join())
+        self._descend(told)
         return (*dropped, *self._go_on())
+
+    def _descend(self, told: Announcement) -> None:
+        self.state = msgspec.structs.replace(self.state, lineage_term=told.lineage_term)
 
     def _drop(self, reason: str) -> Instructions:
         left, self._open = self._open, None
@@ -352,6 +356,7 @@ class StepMachine:
         members = self._standing.record().members
         count = tally(members, mine.epoch, mine.step, votes, veto=self.veto)
         if count.count == "commit":
+            self._restorable.agreed(mine.step - 1, self.state.fingerprint)
             self._leave = self._leave or count.change_pending
             self.stage = Stage.APPLYING
             return (Apply(mine.step, mine.epoch),)
@@ -365,12 +370,11 @@ class StepMachine:
 
     def _in(self, stage: Stage, epoch: Epoch, step: int) -> bool:
         """Tell whether an event answers the work in hand, and not work that was left."""
-        return (
-            self.stage is stage
-            and epoch == self.epoch
-            and self._open is not None
-            and self._open.step == step
-        )
+        mine = self._open.step if self._open else None
+        return self.stage is stage and epoch == self.epoch and step == mine
+
+    def _lineage(self) -> int:
+        return self._standing.lineage_term if self._standing else 0
 
     def _done(self) -> bool:
         return self._open is None and self.state.step >= self.total_steps
@@ -388,7 +392,7 @@ _HANDLERS: dict[type, Callable[[StepMachine, Any], Instructions]] = {
     VotesBroken: StepMachine._votes_known,
     Applied: StepMachine._applied,
     Restored: StepMachine._restored,
-    RestoreFailed: StepMachine._restore_failed,
+    RestoreFailed: StepMachine._restored,
     Learned: StepMachine._learned,
     LearnFailed: StepMachine._learned,
     Aborted: StepMachine._aborted,

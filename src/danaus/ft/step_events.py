@@ -164,9 +164,14 @@ class Aborted(msgspec.Struct, frozen=True):
 
 
 class CheckpointWritten(msgspec.Struct, frozen=True):
-    """A checkpoint of ``step`` is on the disk and could be restored."""
+    """A checkpoint of ``step`` is on the disk; ``fingerprint`` is of this rank's state in it.
+
+    It is offered for restoring once a vote has found all members to share that fingerprint; so
+    it must be reported before ``step + 1`` is voted on, or it is never offered by this process.
+    """
 
     step: int
+    fingerprint: str
 
 
 Event = (

@@ -437,20 +437,42 @@ def test_restoring_drops_the_open_step_and_stands_on_the_new_lineage():
     member = voting()
     drive(member, VotesBroken(E1, 1, "lost c", ballots(A, B)))
     term2 = Epoch(2, 1)
-    told = announce(term2, (A, B), 0, Outcome(1, "discard", "diverged"), start="restore")
+    outcome = Outcome(1, "discard", "diverged")
+    told = announce(term2, (A, B), 0, outcome, start="restore", lineage_term=2)
     discard, restore = drive(member, told)
     assert isinstance(discard, Discard)
     assert restore == Restore(term2, 0, "told")
     assert kinds(drive(member, Restored(term2, 0, "f0"))) == [FormGroup, Compute]
-    assert member.state.epoch == term2
+    assert member.state.lineage_term == 2
+
+
+@pytest.mark.parametrize(("written", "offered"), [("f1", 1), ("flipped", 0)])
+def test_a_checkpoint_is_offered_once_its_fingerprint_was_agreed_on(written, offered):
+    member = voting()
+    drive(member, VotesIn(E1, 1, ballots()), CheckpointWritten(1, written), Applied(1, "f1"))
+    assert member.report().restorable_step == 0
+    drive(member, Computed(E1, 2), Reduced(E1, 2, "d"))
+    drive(
+        member,
+        VotesIn(
+            E1,
+            2,
+            {v: msgspec.structs.replace(b, step=2, fingerprint="f1") for v, b in ballots().items()},
+        ),
+    )
+    assert member.report().restorable_step == offered
+
+
+def test_checkpoints_newer_than_the_one_restored_are_no_longer_offered():
+    member = machine(restorable_step=4)
+    drive(member, Started(), announce(Epoch(2, 1), committed=2, start="restore"))
+    drive(member, Restored(Epoch(2, 1), 2, "f"))
+    assert member.report().restorable_step == 2
 
 
 def test_a_checkpoint_that_cannot_be_loaded_is_no_longer_offered():
-    member = machine()
-    drive(member, Started(), CheckpointWritten(4))
-    assert member.report().restorable_step == 4
-    (join,) = drive(
-        member, announce(E1, committed=4, start="restore"), RestoreFailed(E1, "damaged", 2)
-    )
+    member = machine(restorable_step=4)
+    told = announce(E1, committed=4, start="restore")
+    (join,) = drive(member, Started(), told, RestoreFailed(E1, "damaged", 2))
     assert join.report.restorable_step == 2
     assert join.report.fingerprint == ""

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from danaus.collectives.folding import LeafFolder
 from danaus.collectives.tree import assign, plan_reduction
+from danaus.core.errors import ConfigError, InternalError
 from danaus.model.config import LlamaConfig
 from danaus.train.config import DataConfig, OptimConfig, StepConfig, TrainConfig
-from danaus.train.plain import run_plain
+from danaus.train.plain import plain_step, run_plain
 from danaus.train.trainer import Trainer
 
 
