@@ -50,10 +50,12 @@ PY
 }
 
 make_venv() {
-    local site=""
-    usable_torch "$python" && site=--system-site-packages
     say "Setting up $venv ..."
-    "$python" -m venv --clear $site "$venv"
+    if usable_torch "$python"; then
+        "$python" -m venv --clear --system-site-packages "$venv"
+        usable_torch "$venv/bin/python" && return # unless it is inside a venv itself
+    fi
+    "$python" -m venv --clear "$venv"
 }
 
 install_torch() {
