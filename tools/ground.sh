@@ -63,7 +63,6 @@ install_torch() {
         say "Using the torch that is there; the rest is a download of up to 80 MB."
         return
     }
-    say "Downloading about 270 MB, once; 190 MB of it is the CPU build of torch ..."
     # Ask first: the same line brings a CPU build on one machine, and on another gigabytes.
     # shellcheck disable=SC2086  # several words by intention
     "$venv/bin/pip" install -qq --dry-run --report "$venv/torch.json" $torch_install ||
@@ -74,6 +73,7 @@ install_torch() {
             "chosen, shows the index to name in" \
             "make demo TORCH_INSTALL=\"torch==2.13.0 --index-url INDEX\";" \
             "or install the torch you want for $python first, and it is used as it is"
+    say "Downloading about 270 MB, once; 190 MB of it is the CPU build of torch ..."
     local quiet=-qq
     [ -t 1 ] && quiet="" # a person sees the progress
     # shellcheck disable=SC2086
