@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import time
@@ -9,6 +10,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
+import uvloop
 from hypothesis import HealthCheck, settings
 
 from danaus.testing.leaks import MARK, LeakCheck
@@ -38,8 +40,16 @@ def _folder(path: Path) -> str:
     return "/".join(parts[:2]) or "whole project"
 
 
+@pytest.fixture(scope="session")
+def _opened_for_good():
+    """Open what a process's first event loop opens once and keeps."""
+    for new_loop in (asyncio.new_event_loop, uvloop.new_event_loop):
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(asyncio.sleep(0))
+
+
 @pytest.fixture
-def no_leaks(monkeypatch):
+def no_leaks(monkeypatch, _opened_for_good):
     """Fail the test if a process, thread or descriptor outlives it."""
     mark = f"{os.getpid()}-{next(_numbers)}"
     monkeypatch.setenv(MARK, mark)
