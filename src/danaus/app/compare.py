@@ -7,13 +7,14 @@ rank; the loss curves are compared as numbers.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from rich.table import Table
 
 from danaus.app.events import Event
-from danaus.app.run_record import RunRecord
+from danaus.app.run_record import Commit, RunRecord
 
 _SHOWN_STEPS = 8
 
@@ -97,11 +98,43 @@ def compare(a: RunRecord, b: RunRecord) -> Comparison:
 
 
 def _fingerprints(record: RunRecord, step: int) -> dict[int, set[str]]:
-    """Return by rank the fingerprints after a step; more than one: its replicas disagree."""
+    """Return by rank the fingerprints after a step; more than one: its replicas disagree.
+
+    Those of a minority that agreed with the others again at a later step do not count: it was
+    healed, and its bits are in no result.
+    """
     found: dict[int, set[str]] = {}
-    for commit in record.lineage[step]:
-        found.setdefault(commit.rank, set()).add(commit.fingerprint)
+    for rank, commits in _by_rank(record, step).items():
+        usual = _usual(commits)
+        found[rank] = {
+            c.fingerprint
+            for c in commits
+            if c.fingerprint == usual or _last_agreed(record, c.replica, rank) < step
+        }
     return found
+
+
+def _by_rank(record: RunRecord, step: int) -> dict[int, list[Commit]]:
+    ranks: dict[int, list[Commit]] = {}
+    for commit in record.lineage[step]:
+        ranks.setdefault(commit.rank, []).append(commit)
+    return ranks
+
+
+def _usual(commits: list[Commit]) -> str | None:
+    """Return the fingerprint of more than half, None if there is no such."""
+    (fingerprint, number), *_ = Counter(c.fingerprint for c in commits).most_common(1)
+    return fingerprint if 2 * number > len(commits) else None
+
+
+def _last_agreed(record: RunRecord, replica: str, rank: int) -> int:
+    """Return the newest step after which a member had the fingerprint of most, 0 if never."""
+    for step in reversed(record.lineage):
+        commits = _by_rank(record, step).get(rank, [])
+        own = [c.fingerprint for c in commits if c.replica == replica]
+        if own and own[0] == _usual(commits):
+            return step
+    return 0
 
 
 def _words(fingerprints: set[str]) -> str:

@@ -1,14 +1,13 @@
 """What a run's files say, read for those who tell its story (report, compare).
 
-Owns ``RunRecord``: commits from the ledgers, events from the journal, rates from the metrics.
-It reads what is there: a run may have been killed at any moment, so that files are missing, end
-in the middle of a line, or hold words of a later version.  What could not be read is a note, never
-an error.  ``ft.ledger`` is the judge of a ledger; this module only looks at it.
+Owns ``RunRecord``: commits from the ledgers, events from the journal.  It reads what is there: a
+run may have been killed at any moment, so that files are missing, end in the middle of a line, or
+hold words of a later version.  What could not be read is a note, never an error.  Which lines
+stand is ``ft.lineage``'s to say, and so is the judgement of them.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,15 +16,17 @@ from typing import Any
 
 from danaus.app.events import Event
 from danaus.app.run_folder import RunFolder
-from danaus.core.errors import ConfigError
+from danaus.core import journal
+from danaus.core.errors import ConfigError, LedgerDamaged
+from danaus.ft.ledger import Committed, LedgerFile, read_ledger
+from danaus.ft.lineage import History, merge
 
 
 @dataclass(frozen=True)
 class Commit:
     """One step that one member process applied.
 
-    ``time`` is in seconds since 1970; ``members`` are ``"replica/rank#incarnation"``, empty where
-    the ledger does not name them.
+    ``time`` is in seconds since 1970; ``members`` are ``"replica/rank#incarnation"``.
     """
 
     replica: str
@@ -34,7 +35,7 @@ class Commit:
     time: float
     loss: float
     fingerprint: str
-    term: int
+    epoch: tuple[int, int] = (0, 0)
     members: tuple[str, ...] = ()
     num_tokens: int = 0
 
@@ -70,10 +71,15 @@ class Happening:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A run as its files tell it; ``commits`` and ``events`` are in order of time."""
+    """A run as its files tell it.
+
+    ``commits`` and ``events`` are in order of time.  ``lineage`` holds by step, steps in order, the
+    commits that stand: no rollback voided them, and none of a newer epoch says the same step.
+    """
 
     path: Path
     commits: tuple[Commit, ...] = ()
+    lineage: Mapping[int, tuple[Commit, ...]] = field(default_factory=dict)
     events: tuple[Happening, ...] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -81,18 +87,6 @@ class RunRecord:
     @property
     def name(self) -> str:
         return self.path.name
-
-    @cached_property
-    def lineage(self) -> dict[int, list[Commit]]:
-        """Commits by step on the surviving lineage: of each step, those of the newest term."""
-        steps: dict[int, list[Commit]] = {}
-        for commit in self.commits:
-            known = steps.setdefault(commit.step, [])
-            if known and commit.term > known[0].term:
-                known.clear()
-            if not known or commit.term == known[0].term:
-                known.append(commit)
-        return dict(sorted(steps.items()))
 
     @cached_property
     def by_replica(self) -> dict[str, list[Commit]]:
@@ -162,7 +156,13 @@ def read_run(path: Path) -> RunRecord:
     """
     folder = RunFolder.open(path)
     notes: list[str] = []
-    commits = [c for p in folder.ledger_paths() for c in _commits(p, notes)]
+    history = _history(folder, notes)
+    commits = [
+        _commit(file.writer, line)
+        for file in history.files
+        for line in file.lines
+        if isinstance(line, Committed)
+    ]
     events = [e for line in _lines(folder.journal_path, notes) if (e := _happening(line))]
     try:
         config = folder.config()
@@ -172,33 +172,62 @@ def read_run(path: Path) -> RunRecord:
     return RunRecord(
         path=folder.path,
         commits=tuple(sorted(commits, key=lambda c: (c.time, c.step, c.replica, c.rank))),
+        lineage=_lineage(history),
         events=tuple(sorted(events, key=lambda e: e.time)),
         config=config,
         notes=tuple(notes),
     )
 
 
-def _lines(path: Path, notes: list[str]) -> Iterator[dict[str, Any]]:
-    """Yield the whole JSON objects of a file; a torn tail is left out without a word."""
+def _history(folder: RunFolder, notes: list[str]) -> History:
+    """Merge the ledgers that can be read."""
+    readable = []
+    for path in folder.ledger_paths():
+        try:
+            file = read_ledger(path)
+        except LedgerDamaged as error:
+            notes.append(str(error))
+            continue
+        readable.append(path)
+        notes.extend(_damage(file))
+    return merge(readable)
+
+
+def _damage(file: LedgerFile) -> Iterator[str]:
+    if file.damaged:
+        yield f"{file.path.name}: {len(file.damaged)} damaged lines were left out"
+
+
+def _lineage(history: History) -> dict[int, tuple[Commit, ...]]:
+    lineage = {}
+    for step, lines in history.steps.items():
+        newest = max(line.epoch for line in lines.values())
+        found = (_commit(writer, line) for writer, line in lines.items() if line.epoch == newest)
+        lineage[step] = tuple(sorted(found, key=lambda c: (c.replica, c.rank)))
+    return lineage
+
+
+def _commit(writer: str, line: Committed) -> Commit:
+    replica, _, rank = writer.rpartition("/")
+    return Commit(
+        replica=replica,
+        rank=int(rank),
+        step=line.step,
+        time=line.at,
+        loss=line.loss,
+        fingerprint=line.fingerprint,
+        epoch=(line.epoch.term, line.epoch.n),
+        members=tuple(map(str, line.members)),
+        num_tokens=line.num_tokens,
+    )
+
+
+def _lines(path: Path, notes: list[str]) -> list[dict[str, Any]]:
     try:
-        raw = path.read_bytes()
-    except FileNotFoundError:
-        return
+        return journal.read(path)
     except OSError as error:
         notes.append(f"{path.name} cannot be read: {error.strerror}")
-        return
-    pieces = raw.split(b"\n")
-    num_damaged = 0
-    for piece in pieces[:-1]:
-        try:
-            line = json.loads(piece)
-        except ValueError:
-            num_damaged += 1
-            continue
-        if isinstance(line, dict):
-            yield line
-    if num_damaged:
-        notes.append(f"{path.name}: {num_damaged} damaged lines were left out")
+        return []
 
 
 def _happening(line: dict[str, Any]) -> Happening | None:
@@ -206,39 +235,6 @@ def _happening(line: dict[str, Any]) -> Happening | None:
     if not isinstance(time, int | float) or not isinstance(name, str):
         return None
     return Happening(float(time), name, line)
-
-
-def _commits(path: Path, notes: list[str]) -> Iterator[Commit]:
-    replica, _, rank = path.stem.rpartition("-")
-    for line in _lines(path, notes):
-        try:
-            if "loss" in line and "step" in line:
-                yield _commit(line, replica, int(rank))
-        except (TypeError, ValueError, KeyError, IndexError):
-            notes.append(f"{path.name}: a line of step {line.get('step')} could not be understood")
-
-
-def _commit(line: dict[str, Any], replica: str, rank: int) -> Commit:
-    epoch = line.get("epoch", [0, 0])
-    term = int(str(epoch).split(".")[0]) if isinstance(epoch, str) else int(epoch[0])
-    return Commit(
-        replica=replica,
-        rank=rank,
-        step=int(line["step"]),
-        time=float(line["at"]),
-        loss=float(line["loss"]),
-        fingerprint=str(line.get("fingerprint", "")),
-        term=term,
-        members=tuple(_member(m) for m in line.get("members", ())),
-        num_tokens=int(line.get("num_tokens", 0)),
-    )
-
-
-def _member(value: object) -> str:
-    """Return ``"replica/rank#incarnation"``, which a ledger may also hold as a list."""
-    if isinstance(value, list) and len(value) == 3:
-        return f"{value[0]}/{value[1]}#{value[2]}"
-    return str(value)
 
 
 def _in_words(name: str) -> tuple[str, int]:

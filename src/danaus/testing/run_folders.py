@@ -13,6 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from danaus.ft.ledger import Committed, Ledger, Opened
+from danaus.quorum.messages import Epoch, MemberId
+
 STARTED_AT = 1_700_000_000.0
 
 
@@ -36,6 +41,7 @@ class StoryTeller:
     epoch: int = 0
     alive: dict[str, int] = field(default_factory=dict)
     loss_offset: float = 0.0
+    _opened: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         for name in ("ledger", "control", "metrics"):
@@ -145,6 +151,7 @@ class StoryTeller:
         self.record("process_exited", **facts, expected=expected)
         if not alive_after:
             self._dead = (name, self.alive.pop(name))
+            self._opened.discard(name)
 
     def _come_back(self, name: str, away_steps: int) -> None:
         incarnation = self._dead[1] + 1
@@ -170,17 +177,28 @@ class StoryTeller:
         self.run(1)
 
     def _commit(self, name: str, loss: float, state: str) -> None:
-        line = {
-            "at": self.now,
-            "step": self.step,
-            "epoch": [1, self.epoch],
-            "members": self.members(),
-            "loss": loss,
-            "fingerprint": state,
-            "num_tokens": 2048,
-        }
-        with (self.path / "ledger" / f"{name}-0.jsonl").open("a") as file:
-            file.write(json.dumps(line) + "\n")
+        members = tuple(MemberId(n, 0, i) for n, i in sorted(self.alive.items()))
+        line = Committed(
+            at=self.now,
+            step=self.step,
+            epoch=Epoch(1, self.epoch),
+            members=members,
+            leaves={m.replica_id: (i, i + 1) for i, m in enumerate(members)},
+            samples=tuple(str(self.step * 100 + i) for i in range(len(members))),
+            num_tokens=2048,
+            loss=loss,
+            grad_norm=1.0,
+            fingerprint=state,
+        )
+        opened = Opened(at=self.now, member=MemberId(name, 0, self.alive[name]))
+        path = self.path / "ledger" / f"{name}-0.jsonl"
+        if name in self._opened:
+            with path.open("ab") as file:
+                file.write(msgspec.json.encode(line) + b"\n")
+            return
+        self._opened.add(name)
+        with Ledger(path, opened) as ledger:
+            ledger.append(line)
 
 
 def tell_demo(path: Path) -> StoryTeller:

@@ -22,10 +22,10 @@ def _runs(tmp_path: Path, num_steps: tuple[int, int] = (20, 20)) -> tuple[Path, 
     return paths
 
 
-def _edit(path: Path, step: int, **changes: object) -> None:
+def _edit(path: Path, step: int, until: int = 10**9, **changes: object) -> None:
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     for line in lines:
-        if line["step"] >= step:
+        if step <= line.get("step", 0) < until:
             line.update(changes)
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
@@ -65,6 +65,13 @@ def test_replicas_that_disagree_within_a_run_are_a_difference(tmp_path: Path) ->
     assert comparison.first.b.startswith("0bad or ")
 
 
+def test_bits_that_were_healed_are_no_difference(tmp_path: Path) -> None:
+    a, b = _runs(tmp_path)
+    _edit(b / "ledger" / "replica-1-0.jsonl", 11, until=13, fingerprint="0bad")
+
+    assert _compare((a, b)).same
+
+
 def test_a_shorter_run_is_compared_as_far_as_it_goes(tmp_path: Path) -> None:
     comparison = _compare(_runs(tmp_path, (20, 5)))
 
@@ -81,10 +88,12 @@ def test_runs_without_a_common_step_are_not_compared(tmp_path: Path) -> None:
 
 def test_runs_with_other_ranks_or_without_fingerprints_are_not_compared(tmp_path: Path) -> None:
     a, b = _runs(tmp_path)
-    _edit(b / "ledger" / "replica-0-0.jsonl", 1, fingerprint="")
+    for path in (b / "ledger").iterdir():
+        _edit(path, 1, fingerprint="")
     assert _compare((a, b)).verdict == "NOT COMPARED: step 1 has no fingerprint"
 
-    (b / "ledger" / "replica-2-0.jsonl").rename(b / "ledger" / "replica-1-1.jsonl")
+    lines = (b / "ledger" / "replica-2-0.jsonl").read_text().splitlines()[1:]
+    (b / "ledger" / "replica-1-1.jsonl").write_text("\n".join(lines))
     assert "have 1 ranks and those of b 2" in _compare((a, b)).verdict
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from danaus.app.events import SERVICE, FaultKind
 from danaus.app.run_record import RunRecord, read_run
 from danaus.app.timeline import Fault, faults, lanes, service_lane, usual_gap_s
+from danaus.ft.ledger import RolledBack
 from danaus.testing.run_folders import StoryTeller, tell_demo
 
 
@@ -143,20 +146,30 @@ def test_files_that_end_anywhere_are_read(tmp_path: Path) -> None:
 
 def test_a_rollback_leaves_the_newer_terms_steps(tmp_path: Path) -> None:
     path = tmp_path / "ledger" / "replica-0-0.jsonl"
-    story = StoryTeller(tmp_path, num_replicas=1)
-    story.run(3)
-    newer = (
-        path.read_text()
-        .splitlines()[-1]
-        .replace("[1, 1]", "[2, 0]")
-        .replace('"loss": ', '"loss": 9')
-    )
-    with path.open("a") as file:
-        file.write("not json\n" + newer + "\n")
+    StoryTeller(tmp_path, num_replicas=1).run(3)
+    *_, second, _third = path.read_bytes().splitlines()
+    newer = re.sub(rb'"loss":[0-9.]+', b'"loss":99', second.replace(b"[1,1]", b"[2,0]"))
+    back = msgspec.json.encode(RolledBack(at=0.0, step=1, term=2))
+    with path.open("ab") as file:
+        file.write(b"\n".join((b"not json", back, newer, b"")))
     record = read_run(tmp_path)
 
-    assert record.losses[3] > 90
+    assert list(record.losses) == [1, 2]
+    assert record.losses[2] == 99
+    assert len(record.commits) == 4
     assert record.notes == ("replica-0-0.jsonl: 1 damaged lines were left out",)
+
+
+def test_a_ledger_of_two_writers_is_left_out_with_a_note(tmp_path: Path) -> None:
+    StoryTeller(tmp_path).run(3)
+    ledger = tmp_path / "ledger"
+    lines = (ledger / "replica-1-0.jsonl").read_text()
+    with (ledger / "replica-0-0.jsonl").open("a") as file:
+        file.write(lines)
+    record = read_run(tmp_path)
+
+    assert {c.replica for c in record.commits} == {"replica-1", "replica-2"}
+    assert "a ledger has one writer" in record.notes[0]
 
 
 def test_no_commit_no_usual_gap() -> None:
