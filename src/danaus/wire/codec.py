@@ -22,7 +22,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
-import cloudpickle  # type: ignore[import-untyped]
+import cloudpickle
 import msgspec
 
 from danaus.core.errors import FrameDamaged

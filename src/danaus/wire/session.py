@@ -110,7 +110,7 @@ class DialledSession(Session):
         self.attach(channel, answer.ack)
 
     async def connect_within(self, limit_s: float) -> None:
-        """Try ``connect`` until it works or ``limit_s`` seconds have passed; raise its last error."""
+        """Try ``connect`` until it works; after ``limit_s`` seconds raise its last error."""
         last: AddressRefused | ChannelClosed | DeadlinePassed | None = None
         pause_s = _FIRST_PAUSE_S
         try:

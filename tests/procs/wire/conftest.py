@@ -5,36 +5,30 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import os
 import tempfile
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import uvloop
+from tests.procs.wire.harness import ChannelPair, Run, open_descriptors
 
 from danaus.wire.address import Address
 from danaus.wire.channel import Channel, dial, listen, memory_pair
 from danaus.wire.secret import Secret
 
 LIMIT_S = 30.0
-Run = Callable[[Coroutine[Any, Any, Any]], Any]
-ChannelPair = Callable[[], AbstractAsyncContextManager[tuple[Channel, Channel]]]
 
-
-def open_descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
+# Descriptors that the first loop of a process opens and keeps are no test's leak.
+with asyncio.Runner(loop_factory=uvloop.new_event_loop) as _runner:
+    _runner.run(asyncio.sleep(0))
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
 def run(request: pytest.FixtureRequest) -> Iterator[Run]:
     """Run a coroutine to its end, within a limit; no task and no descriptor may be left over."""
     factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner:
-        runner.run(asyncio.sleep(0))  # what the first loop of a process opens for good
-    gc.collect()
     before = open_descriptors()
 
     async def limited(work: Coroutine[Any, Any, Any]) -> Any:
@@ -78,9 +72,7 @@ def address(request: pytest.FixtureRequest, short_dir: Path) -> Address:
 
 
 @pytest.fixture(params=["memory", "unix", "tcp"])
-def channel_pair(
-    request: pytest.FixtureRequest, short_dir: Path, secret: Secret
-) -> ChannelPair:
+def channel_pair(request: pytest.FixtureRequest, short_dir: Path, secret: Secret) -> ChannelPair:
     """The contract of a channel: dialler's end, acceptor's end."""
 
     @contextlib.asynccontextmanager

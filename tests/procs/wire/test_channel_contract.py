@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.procs.wire.conftest import ChannelPair, Run
+from tests.procs.wire.harness import ChannelPair, Run
 
 from danaus.core.errors import ChannelClosed, MessageTooLarge
 from danaus.wire.frame import MAX_PARTS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.procs.wire.conftest import Run
+from tests.procs.wire.harness import Run
 
 from danaus.core.errors import AddressRefused, ChannelClosed, HandshakeRefused
 from danaus.wire.address import Address

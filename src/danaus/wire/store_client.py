@@ -1,0 +1,262 @@
+"""Clients of the rendezvous store: one for threads, one for asyncio.
+
+Both repeat a request over a new connection when one is lost; the table carries it out once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+
+from danaus.core.clock import Deadline
+from danaus.core.errors import AddressRefused, ChannelClosed, ConfigError, DeadlinePassed
+from danaus.wire.address import Address
+from danaus.wire.blocking import dial_peer, recv_frame, send_frame
+from danaus.wire.channel import Channel, dial
+from danaus.wire.frame import Frame
+from danaus.wire.secret import Secret
+from danaus.wire.store import (
+    ANSWERS,
+    CLIENT_ID_BYTES,
+    REQUESTS,
+    Add,
+    Answer,
+    Append,
+    Check,
+    CompareSet,
+    Count,
+    Delete,
+    Get,
+    Request,
+    Set,
+    Wait,
+)
+
+STORE_LIMIT_S = 300.0
+_PAUSE_S = 0.02
+_MAX_IDLE = 8
+
+
+class StoreClient:
+    """A blocking client; any number of threads may ask at once, each over its own connection.
+
+    Every method raises ``DeadlinePassed`` when ``limit_s`` passes first, also while the server
+    cannot be reached, and ``HandshakeRefused`` when whoever is reached does not hold the secret.
+
+    Args:
+        address: Where ``serve_store`` or ``StoreThread`` serves.
+        secret: The job's secret.
+        limit_s: Seconds that a request may take, if the call names no other limit.
+    """
+
+    def __init__(self, address: Address, secret: Secret, *, limit_s: float = STORE_LIMIT_S) -> None:
+        self.address = address
+        self.limit_s = limit_s
+        self._secret = secret
+        self._client_id = secrets.token_bytes(CLIENT_ID_BYTES)
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+        self._idle: list[socket.socket] = []
+        self._busy: set[socket.socket] = set()
+        self._closed = False
+
+    def set(self, key: str, value: bytes, *, limit_s: float | None = None) -> None:
+        """Give ``key`` a value."""
+        self._ask(Set(next(self._numbers), key, value), limit_s)
+
+    def get(self, key: str, *, limit_s: float | None = None) -> bytes:
+        """Return the value of ``key``, waiting until it has one."""
+        return self._ask(Get(next(self._numbers), key), limit_s).value
+
+    def add(self, key: str, amount: int, *, limit_s: float | None = None) -> int:
+        """Add to the number that ``key`` holds (none: 0); return the sum.
+
+        Raises:
+            ConfigError: Its value is no number.
+        """
+        return self._ask(Add(next(self._numbers), key, amount), limit_s).count
+
+    def append(self, key: str, value: bytes, *, limit_s: float | None = None) -> None:
+        """Append to the value of ``key`` (none: empty)."""
+        self._ask(Append(next(self._numbers), key, value), limit_s)
+
+    def compare_set(
+        self, key: str, expected: bytes, desired: bytes, *, limit_s: float | None = None
+    ) -> bytes:
+        """Set ``key`` if its value is ``expected`` (empty: or it has none); return its value."""
+        return self._ask(CompareSet(next(self._numbers), key, expected, desired), limit_s).value
+
+    def wait(self, keys: Sequence[str], *, limit_s: float | None = None) -> None:
+        """Wait until all keys have values."""
+        self._ask(Wait(next(self._numbers), tuple(keys)), limit_s)
+
+    def check(self, keys: Sequence[str], *, limit_s: float | None = None) -> bool:
+        """Tell whether all keys have values."""
+        return bool(self._ask(Check(next(self._numbers), tuple(keys)), limit_s).count)
+
+    def delete(self, key: str, *, is_prefix: bool = False, limit_s: float | None = None) -> bool:
+        """Remove ``key``, or all keys that begin with it; tell whether there was one."""
+        request = Delete(next(self._numbers), key, is_prefix=is_prefix)
+        return bool(self._ask(request, limit_s).count)
+
+    def num_keys(self, *, limit_s: float | None = None) -> int:
+        """Return how many keys there are."""
+        return self._ask(Count(next(self._numbers)), limit_s).count
+
+    def close(self) -> None:
+        """Close every connection; requests under way end with ``ChannelClosed``."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+            for sock in self._busy:
+                # Wakes the thread that is blocked in it, which then closes it.
+                with contextlib.suppress(OSError):
+                    sock.shutdown(socket.SHUT_RDWR)
+        for sock in idle:
+            sock.close()
+
+    def _ask(self, request: Request, limit_s: float | None) -> Answer:
+        deadline = Deadline.after(self.limit_s if limit_s is None else limit_s)
+        while True:
+            try:
+                return _checked(self._ask_once(request, deadline))
+            except (ChannelClosed, AddressRefused):
+                if self._closed:
+                    raise
+                deadline.check(f"the store at {self.address}")
+                time.sleep(min(_PAUSE_S, deadline.remaining_s()))
+
+    def _ask_once(self, request: Request, deadline: Deadline) -> Answer:
+        with self._connection(deadline) as sock:
+            send_frame(sock, [REQUESTS.encode(request)], deadline=deadline)
+            parts = recv_frame(sock, deadline=deadline)
+            answer = ANSWERS.decode(b"".join(parts), str(self.address))
+            if answer.number != request.number:
+                raise ChannelClosed(str(self.address), "it answered another request")
+            return answer
+
+    @contextlib.contextmanager
+    def _connection(self, deadline: Deadline) -> Iterator[socket.socket]:
+        """Lend a connection; one that is not given back in order is closed."""
+        with self._lock:
+            if self._closed:
+                raise ChannelClosed(str(self.address), "this side closed its client")
+            sock = self._idle.pop() if self._idle else None
+        if sock is None:
+            sock = dial_peer(self.address, self._secret, self._client_id, deadline=deadline)
+        with contextlib.ExitStack() as stack:
+            stack.callback(sock.close)
+            self._note(sock, busy=True)
+            try:
+                yield sock
+            finally:
+                self._note(sock, busy=False)
+            if self._keeps(sock):
+                stack.pop_all()
+
+    def _keeps(self, sock: socket.socket) -> bool:
+        with self._lock:
+            keeps = not self._closed and len(self._idle) < _MAX_IDLE
+            if keeps:
+                self._idle.append(sock)
+        return keeps
+
+    def _note(self, sock: socket.socket, *, busy: bool) -> None:
+        with self._lock:
+            (self._busy.add if busy else self._busy.discard)(sock)
+            if busy and self._closed:
+                raise ChannelClosed(str(self.address), "this side closed its client")
+
+
+class AsyncStoreClient:
+    """The client for asyncio: one connection, any number of tasks.
+
+    Args:
+        address: Where the store is served.
+        secret: The job's secret.
+        limit_s: Seconds that a request may take.
+    """
+
+    def __init__(self, address: Address, secret: Secret, *, limit_s: float = STORE_LIMIT_S) -> None:
+        self.address = address
+        self.limit_s = limit_s
+        self._secret = secret
+        self._client_id = secrets.token_bytes(CLIENT_ID_BYTES)
+        self._numbers = itertools.count(1)
+        self._dialling = asyncio.Lock()
+        self._channel: Channel | None = None
+        self._asked: dict[int, asyncio.Future[Answer]] = {}
+
+    async def set(self, key: str, value: bytes) -> None:
+        """Give ``key`` a value."""
+        await self._ask(Set(next(self._numbers), key, value))
+
+    async def get(self, key: str) -> bytes:
+        """Return the value of ``key``, waiting until it has one."""
+        return (await self._ask(Get(next(self._numbers), key))).value
+
+    async def add(self, key: str, amount: int) -> int:
+        """Add to the number that ``key`` holds (none: 0); return the sum."""
+        return (await self._ask(Add(next(self._numbers), key, amount))).count
+
+    async def wait(self, keys: Sequence[str]) -> None:
+        """Wait until all keys have values."""
+        await self._ask(Wait(next(self._numbers), tuple(keys)))
+
+    async def delete(self, key: str, *, is_prefix: bool = False) -> bool:
+        """Remove ``key``, or all keys that begin with it; tell whether there was one."""
+        request = Delete(next(self._numbers), key, is_prefix=is_prefix)
+        return bool((await self._ask(request)).count)
+
+    def close(self) -> None:
+        """Close the connection; requests under way end with ``ChannelClosed``."""
+        if self._channel is not None:
+            self._channel.close()
+        self._lost("this side closed its client")
+
+    async def _ask(self, request: Request) -> Answer:
+        try:
+            async with asyncio.timeout(self.limit_s):
+                while True:
+                    with contextlib.suppress(ChannelClosed, AddressRefused):
+                        return _checked(await self._ask_once(request))
+                    await asyncio.sleep(_PAUSE_S)
+        except TimeoutError as error:
+            raise DeadlinePassed(f"the store at {self.address}", self.limit_s) from error
+
+    async def _ask_once(self, request: Request) -> Answer:
+        async with self._dialling:
+            if self._channel is None or self._channel.is_closed:
+                self._channel = await dial(self.address, self._secret, self._client_id)
+                self._channel.attach(self._frames, lambda error: self._lost(str(error)))
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._asked[request.number] = future
+        try:
+            self._channel.push([REQUESTS.encode(request)])
+            return await future
+        finally:
+            self._asked.pop(request.number, None)
+
+    def _frames(self, frames: list[Frame]) -> None:
+        for frame in frames:
+            answer = ANSWERS.decode(b"".join(frame.parts), str(self.address))
+            future = self._asked.get(answer.number)
+            if future is not None and not future.done():
+                future.set_result(answer)
+
+    def _lost(self, why: str) -> None:
+        for future in self._asked.values():
+            if not future.done():
+                future.set_exception(ChannelClosed(str(self.address), why))
+
+
+def _checked(answer: Answer) -> Answer:
+    if answer.refused:
+        raise ConfigError(answer.refused)
+    return answer
