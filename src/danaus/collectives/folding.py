@@ -64,7 +64,7 @@ class LeafFolder:
             torch.add(buffer, value, out=buffer)
             if value is not flat and value.data_ptr() != flat.data_ptr():
                 self._free.append(value)
-            node, value = promote(Node(left.level + 1, left.index // 2), self._num_leaves), buffer
+            node, value = promote(Node(left.level + 1, left.place // 2), self._num_leaves), buffer
         if value.data_ptr() == flat.data_ptr():
             value = self._buffer().copy_(value)
         self._stack.append((node, value))
@@ -72,7 +72,7 @@ class LeafFolder:
     def _completes(self, node: Node) -> bool:
         """Tell whether ``node`` is the right half whose left half is on top of the stack."""
         top = self._stack[-1][0]
-        return node.index % 2 == 1 and top == Node(node.level, node.index - 1)
+        return node.place % 2 == 1 and top == Node(node.level, node.place - 1)
 
     def _buffer(self) -> Tensor:
         if self._free:

@@ -4,7 +4,7 @@ Owns the shape of T-4: which leaf belongs to whom, which partial sums a run of l
 and in which order partials are added.  Adding tensors is left to ``folding`` and to the groups.
 
 The tree is the binary tree of the next power of two above ``num_leaves``; a node ``(level,
-index)`` covers the leaves ``[index * 2**level, (index + 1) * 2**level)``; leaves that do not
+place)`` covers the leaves ``[place * 2**level, (place + 1) * 2**level)``; leaves that do not
 exist are skipped, so a node whose right half is absent *is* its left half.
 
 Invariants:
@@ -22,10 +22,10 @@ from danaus.core.errors import ConfigError
 
 
 class Node(NamedTuple):
-    """One subtree: ``level`` 0 is a leaf, ``index`` counts the nodes of that level."""
+    """One subtree: ``level`` 0 is a leaf, ``place`` counts the nodes of that level."""
 
     level: int
-    index: int
+    place: int
 
 
 class Add(NamedTuple):
@@ -66,7 +66,7 @@ def height(num_leaves: int) -> int:
 
 def first_leaf(node: Node) -> int:
     """Return the first leaf that ``node`` covers."""
-    return node.index << node.level
+    return node.place << node.level
 
 
 def num_present(node: Node, num_leaves: int) -> int:
@@ -105,8 +105,8 @@ def partials(run: range, num_leaves: int) -> tuple[Node, ...]:
     at = run.start
     while at < run.stop:
         node = promote(Node(0, at), num_leaves)
-        while node.level < height(num_leaves) and node.index % 2 == 0:
-            parent = promote(Node(node.level + 1, node.index // 2), num_leaves)
+        while node.level < height(num_leaves) and node.place % 2 == 0:
+            parent = promote(Node(node.level + 1, node.place // 2), num_leaves)
             if first_leaf(parent) + num_present(parent, num_leaves) > run.stop:
                 break
             node = parent

@@ -1,0 +1,300 @@
+"""A group over our own authenticated sockets: abortable at any moment, whatever the peers do.
+
+Owns the connections with all members of one epoch and the loop that moves bytes; what is moved
+is ``tree_exchange``'s.  The calling thread does all the work: no thread of its own, no descriptor
+left after ``close``.
+
+Invariants:
+    Q-5: every wait is one ``poll`` that an event descriptor ends.
+    W-2: peers are proven to hold the job's secret before anything is exchanged.
+    W-3: all bytes are checksummed.
+    A member that leaves ends its connections, so that its peers leave too.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import threading
+from collections.abc import Callable, Sequence
+
+from torch import Tensor
+
+from danaus.collectives.forming import Forming, Roster
+from danaus.collectives.group import SMALL_LIMIT_BYTES, check_reduction, check_small
+from danaus.collectives.lane import Exchange, Lane
+from danaus.collectives.meeting import MeetingPoint
+from danaus.collectives.tree import ReductionPlan
+from danaus.collectives.tree_exchange import SmallExchange, TreeExchange, Workspace
+from danaus.core.clock import Deadline
+from danaus.core.errors import (
+    ConfigError,
+    DanausError,
+    DeadlinePassed,
+    ExchangeAborted,
+    PeerLost,
+)
+from danaus.wire.secret import Secret
+
+
+class SocketGroup:
+    """One member's side of a group; call ``form`` before anything else.
+
+    Args:
+        meeting: Where this process is found by its peers; stays the caller's.
+        secret: The job's secret.
+        roster: Who takes part.
+        workspace: Kept buffers to take over from the group before; new ones unless given.
+        on_collective: Called with a number that grows with each exchange (P-3).
+
+    Raises:
+        StaleQuorum: This process has been in a later epoch.
+    """
+
+    def __init__(
+        self,
+        meeting: MeetingPoint,
+        secret: Secret,
+        roster: Roster,
+        *,
+        workspace: Workspace | None = None,
+        on_collective: Callable[[int], None] | None = None,
+    ) -> None:
+        if roster.me not in roster.members:
+            raise ConfigError(what=f"{roster.me} is no member of epoch {roster.epoch}")
+        self._meeting, self._secret, self._roster = meeting, secret, roster
+        self._names = tuple(roster.members)
+        self.workspace = Workspace() if workspace is None else workspace
+        self._on_collective = on_collective
+        self._number = 0
+        self._received: dict[str, bytes] = {}
+        self._lanes: dict[str, Lane] = {}
+        self._by_fd: dict[int, Lane] = {}
+        self._lock = threading.Lock()  # guards _broken, _closed and the descriptors' life
+        self._in_use = threading.Lock()  # held by the thread inside an exchange
+        self._broken: DanausError | None = None
+        self._closed = False
+        self._nudge = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        try:
+            meeting.open(roster.epoch, roster.me, self._wake)
+        except BaseException:
+            os.close(self._nudge)
+            raise
+
+    # -- facts --------------------------------------------------------------------------------
+
+    @property
+    def epoch(self) -> str:
+        return self._roster.epoch
+
+    @property
+    def me(self) -> str:
+        return self._roster.me
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self._names
+
+    @property
+    def num_bytes_sent(self) -> int:
+        """Bytes given to sockets since the group was formed."""
+        return sum(lane.num_bytes_sent for lane in self._lanes.values())
+
+    @property
+    def num_bytes_received(self) -> int:
+        """Bytes taken from sockets since the group was formed."""
+        return sum(lane.num_bytes_received for lane in self._lanes.values())
+
+    def received(self) -> dict[str, bytes]:
+        return dict(self._received)
+
+    # -- forming ------------------------------------------------------------------------------
+
+    def form(self, deadline: Deadline) -> SocketGroup:
+        """Connect with every other member; return this group.
+
+        Raises:
+            StaleQuorum: A member is in a later epoch.
+            PeerLost: A member cannot be reached or went away.
+            DeadlinePassed: Not all members came in time.
+            ExchangeAborted: ``abort`` was called.
+        """
+        with self._in_use:
+            forming = Forming(
+                self._roster,
+                self._secret,
+                self._meeting,
+                nudge=self._nudge,
+                check=self._check,
+            )
+            try:
+                connections = forming.run(deadline)
+            except DanausError as error:
+                raise self._break(error) from error.__cause__
+            with self._lock:
+                self._lanes = {name: Lane(name, sock) for name, sock in connections.items()}
+                self._by_fd = {lane.sock.fileno(): lane for lane in self._lanes.values()}
+            self._check()
+        return self
+
+    # -- exchanges ----------------------------------------------------------------------------
+
+    def reduce_tree(
+        self,
+        partials: Sequence[Tensor],
+        out: Tensor,
+        *,
+        plan: ReductionPlan,
+        subset: Sequence[str],
+        deadline: Deadline,
+    ) -> None:
+        place = check_reduction(self.me, partials, out, plan=plan, subset=subset)
+        lanes = self._lanes_of(subset)
+        with self._in_use:
+            self._begin()
+            exchange = TreeExchange(
+                plan,
+                place,
+                lanes,
+                partials=[tensor.reshape(-1) for tensor in partials],
+                out=out.reshape(-1),
+                workspace=self.workspace,
+            )
+            self._run(exchange, [lane for lane in lanes if lane is not None], deadline)
+
+    def exchange_small(
+        self, payload: bytes, *, deadline: Deadline, subset: Sequence[str] | None = None
+    ) -> dict[str, bytes]:
+        check_small(payload)
+        chosen = self._names if subset is None else tuple(subset)
+        lanes = [lane for lane in self._lanes_of(chosen) if lane is not None]
+        with self._in_use:
+            self._begin()
+            self._received = {self.me: bytes(payload)}
+            exchange = SmallExchange(lanes, payload, self._received, limit_bytes=SMALL_LIMIT_BYTES)
+            self._run(exchange, lanes, deadline)
+        return {name: self._received[name] for name in chosen}
+
+    def _lanes_of(self, subset: Sequence[str]) -> list[Lane | None]:
+        self._check()
+        strangers = [n for n in subset if n != self.me and n not in self._lanes]
+        if strangers or self.me not in subset:
+            raise ConfigError(
+                what=f"{self.me} cannot exchange among {list(subset)}",
+                needed=f"members of the formed epoch {self.epoch}, this one included",
+            )
+        return [self._lanes.get(name) for name in subset]
+
+    def _begin(self) -> None:
+        self._check()
+        self._number += 1
+        if self._on_collective is not None:
+            self._on_collective(self._number)
+
+    def _run(
+        self, exchange: TreeExchange | SmallExchange, lanes: list[Lane], deadline: Deadline
+    ) -> None:
+        """Move bytes until the exchange is over on every lane; any failure breaks the group."""
+        poller = select.poll()
+        poller.register(self._nudge, select.POLLIN)
+        interest: dict[Lane, int] = {}
+        try:
+            exchange.start()
+            for lane in lanes:
+                lane.push()
+            while self._watch(poller, exchange, lanes, interest=interest):
+                limit_ms = math.ceil(deadline.remaining_s() * 1000.0)
+                events = poller.poll(limit_ms)
+                if not events and deadline.passed:
+                    raise DeadlinePassed(self._waiting_for(exchange, lanes), deadline.limit_s)
+                for fd, event in events:
+                    self._serve(fd, event, exchange)
+            for lane in lanes:
+                lane.number += 1
+        except (PeerLost, DeadlinePassed, ExchangeAborted) as error:
+            raise self._break(error) from error.__cause__
+
+    def _watch(
+        self,
+        poller: select.poll,
+        exchange: Exchange,
+        lanes: list[Lane],
+        *,
+        interest: dict[Lane, int],
+    ) -> bool:
+        """Ask the kernel for what each lane needs; tell whether any still needs something."""
+        busy = False
+        for lane in lanes:
+            due, sends = exchange.due(lane), lane.wants_to_send
+            wanted = (select.POLLIN if due and not lane.paused else 0) | (
+                select.POLLOUT if sends else 0
+            )
+            busy = busy or due or sends
+            # A lane that is through is not watched: a peer that is through may close it.
+            wanted = wanted if due or sends else -1
+            if interest.get(lane, -1) != wanted:
+                if wanted < 0:
+                    poller.unregister(lane.sock)
+                else:
+                    poller.register(lane.sock, wanted)
+                interest[lane] = wanted
+        return busy
+
+    def _serve(self, fd: int, event: int, exchange: Exchange) -> None:
+        lane = self._by_fd.get(fd)
+        if lane is None:
+            self._check()
+            return
+        if lane.wants_to_send:
+            lane.push()
+        if exchange.due(lane) and not lane.paused:
+            if event & (select.POLLIN | select.POLLHUP | select.POLLERR):
+                lane.pull(exchange)
+        elif event & (select.POLLHUP | select.POLLERR):
+            # Paused, or only sending: whoever hangs up now has not got all that it needs.
+            raise PeerLost(lane.peer, "it closed the connection")
+
+    def _waiting_for(self, exchange: Exchange, lanes: list[Lane]) -> str:
+        names = [lane.peer for lane in lanes if exchange.due(lane) or lane.wants_to_send]
+        return f"{', '.join(names)} in exchange {self._number} of epoch {self.epoch}"
+
+    # -- leaving ------------------------------------------------------------------------------
+
+    def abort(self, reason: str) -> None:
+        self._break(ExchangeAborted(reason))
+        self._wake()
+
+    def close(self) -> None:
+        self.abort("the group was closed")
+        self._meeting.leave(self.epoch)
+        with self._in_use, self._lock:
+            if not self._closed:
+                self._closed = True
+                os.close(self._nudge)
+                for lane in self._lanes.values():
+                    lane.close()
+
+    def _wake(self) -> None:
+        with self._lock:
+            if not self._closed:
+                os.eventfd_write(self._nudge, 1)
+
+    def _check(self) -> None:
+        """Clear the nudge; raise if the group is broken."""
+        with self._lock:
+            if self._broken is not None:
+                raise self._broken
+            try:
+                os.eventfd_read(self._nudge)
+            except BlockingIOError:
+                pass  # nobody nudged
+
+    def _break(self, error: DanausError) -> DanausError:
+        """Make ``error`` the end of this group, unless it has one; return the one it has."""
+        with self._lock:
+            if self._broken is None:
+                self._broken = error
+                for lane in self._lanes.values():
+                    lane.shut()
+            return self._broken
