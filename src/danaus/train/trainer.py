@@ -118,6 +118,13 @@ class Trainer:
         """Length of a flat gradient of this process, its tail included."""
         return self.layout.num_elements
 
+    @property
+    def identity(self) -> str:
+        """A digest of settings and text: all that the bits depend on, machines excepted."""
+        return hashlib.sha256(f"{self.config.identity()} {self.data.digest}".encode()).hexdigest()[
+            :16
+        ]
+
     def leaf_microbatches(self, leaf: int) -> range:
         """Return the microbatches of one leaf, in the order they are accumulated."""
         size = self.config.step.leaf_size

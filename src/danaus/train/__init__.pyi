@@ -1,0 +1,12 @@
+from danaus.train.config import CheckpointConfig as CheckpointConfig
+from danaus.train.config import DataConfig as DataConfig
+from danaus.train.config import OptimConfig as OptimConfig
+from danaus.train.config import ParallelConfig as ParallelConfig
+from danaus.train.config import StepConfig as StepConfig
+from danaus.train.config import TrainConfig as TrainConfig
+from danaus.train.data import ByteText as ByteText
+from danaus.train.parallel import ShardPlace as ShardPlace
+from danaus.train.plain import run_plain as run_plain
+from danaus.train.presets import preset as preset
+from danaus.train.trainer import StepResult as StepResult
+from danaus.train.trainer import Trainer as Trainer

@@ -1,0 +1,188 @@
+"""H-5: a checkpoint is whole or it is not there, and only whole ones are believed."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from danaus.core.errors import CheckpointDamaged, ConfigError
+from danaus.train.checkpoint import Checkpoints, Writer
+
+STEP = "step-000100"
+PART = "rank-0-of-1.safetensors"
+
+
+def state(step: int, rank: int = 0) -> dict[str, Tensor]:
+    return {
+        "model.w": torch.arange(24, dtype=torch.float32).view(4, 6) + step + 1000 * rank,
+        "model.none": torch.empty(0, 3),
+        "progress.step": torch.tensor([step]),
+    }
+
+
+def writer(name: str = "r0", term: int = 1, rank: int = 0, num_ranks: int = 1) -> Writer:
+    return Writer(name=name, epoch=(term, 3), rank=rank, num_ranks=num_ranks)
+
+
+@pytest.fixture
+def checkpoints(tmp_path: Path) -> Checkpoints:
+    return Checkpoints(tmp_path / "checkpoints", identity="this run", keep=2)
+
+
+def names(checkpoints: Checkpoints) -> list[str]:
+    return sorted(path.name for path in checkpoints.folder.iterdir())
+
+
+def assert_same(a: dict[str, Tensor], b: dict[str, Tensor]) -> None:
+    assert a.keys() == b.keys()
+    for name, tensor in a.items():
+        assert tensor.dtype == b[name].dtype
+        assert torch.equal(tensor, b[name])
+
+
+def test_what_was_written_is_read(checkpoints: Checkpoints) -> None:
+    assert checkpoints.latest_valid() == 0
+    assert checkpoints.write(100, state(100), writer()).complete
+    assert names(checkpoints) == [STEP]
+    assert checkpoints.latest_valid() == 100
+    assert_same(checkpoints.read(100), state(100))
+
+
+def test_every_rank_must_have_written(checkpoints: Checkpoints) -> None:
+    first = checkpoints.write(100, state(100, 1), writer(rank=1, num_ranks=2))
+    assert (first.complete, first.reason) == (False, "other ranks have yet to write")
+    assert checkpoints.latest_valid() == 0
+    assert checkpoints.write(100, state(100, 0), writer(rank=0, num_ranks=2)).complete
+    for rank in (0, 1):
+        assert_same(checkpoints.read(100, rank=rank, num_ranks=2), state(100, rank))
+    with pytest.raises(CheckpointDamaged, match="no rank-0-of-1"):
+        checkpoints.read(100)
+
+
+def test_parts_of_two_replicas_never_mix(checkpoints: Checkpoints) -> None:
+    checkpoints.write(100, state(100, 0), writer("r0", rank=0, num_ranks=2))
+    assert not checkpoints.write(100, state(100, 1), writer("r1", rank=1, num_ranks=2)).complete
+    assert checkpoints.latest_valid() == 0
+
+
+def test_losing_the_race_is_as_good(checkpoints: Checkpoints) -> None:
+    assert checkpoints.write(100, state(100), writer("r0")).complete
+    assert checkpoints.write(100, state(100), writer("r1")).complete
+    assert names(checkpoints) == [STEP]
+
+
+def test_a_later_term_replaces_an_earlier_one(checkpoints: Checkpoints) -> None:
+    checkpoints.write(100, state(100), writer(term=2))
+    checkpoints.write(100, state(7), writer(term=3))
+    assert_same(checkpoints.read(100), state(7))
+    checkpoints.write(100, state(8), writer(term=1))  # a fenced writer's take no effect
+    assert_same(checkpoints.read(100), state(7))
+
+
+def truncate(folder: Path) -> None:
+    os.truncate(folder / PART, (folder / PART).stat().st_size - 1)
+
+
+def flip(name: str, place: int) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        raw = bytearray((folder / name).read_bytes())
+        raw[place] ^= 1
+        (folder / name).write_bytes(raw)
+
+    return change
+
+
+def lose(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).unlink()
+
+
+DAMAGES = {
+    "truncated": truncate,
+    "a flipped byte": flip(PART, -5),
+    "a flipped byte in its header": flip(PART, 20),
+    "a missing file": lose(PART),
+    "a missing manifest": lose("manifest.json"),
+    "a flipped byte in the manifest": flip("manifest.json", 60),
+    "a manifest that is no text": flip("manifest.json", 0),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+def test_a_damaged_one_is_skipped_and_written_anew(
+    checkpoints: Checkpoints, damage: Callable[[Path], None]
+) -> None:
+    for step in (50, 100):
+        checkpoints.write(step, state(step), writer())
+    damage(checkpoints.folder / STEP)
+    assert checkpoints.latest_valid() == 50
+    with pytest.raises(CheckpointDamaged):
+        checkpoints.read(100)
+    checkpoints.drop_after(50)
+    assert names(checkpoints) == ["step-000050"]
+    assert checkpoints.write(100, state(100), writer(term=2)).complete
+    assert checkpoints.latest_valid() == 100
+
+
+@pytest.mark.parametrize("call", ["fsync", "rename", "mkdir"])
+def test_a_full_disk_is_an_answer(
+    checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    checkpoints.write(50, state(50), writer())
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os if call != "rename" else Path, call, refuse)
+        answer = checkpoints.write(100, state(100), writer())
+    assert not answer.complete
+    assert "No space left" in answer.reason
+    assert names(checkpoints) == ["step-000050"]
+    assert checkpoints.latest_valid() == 50
+    assert checkpoints.write(100, state(100), writer()).complete
+
+
+def test_the_newest_are_kept_and_leftovers_go(checkpoints: Checkpoints) -> None:
+    (checkpoints.folder / ".writing-000040-1.1-r2").mkdir(parents=True)
+    (checkpoints.folder / "notes.txt").write_text("someone's own")
+    for step in (50, 100, 150, 200):
+        checkpoints.write(step, state(step), writer())
+    assert names(checkpoints) == ["notes.txt", "step-000150", "step-000200"]
+
+
+def test_damaged_ones_do_not_count_as_kept(checkpoints: Checkpoints) -> None:
+    for step in (50, 100, 150):
+        checkpoints.write(step, state(step), writer())
+    truncate(checkpoints.folder / "step-000150")
+    checkpoints.prune()
+    assert checkpoints.latest_valid() == 100
+    checkpoints.write(200, state(200), writer())
+    assert names(checkpoints) == [STEP, "step-000200"]
+
+
+def test_another_runs_are_refused_and_left_alone(checkpoints: Checkpoints) -> None:
+    checkpoints.write(100, state(100), writer())
+    other = Checkpoints(checkpoints.folder, identity="other", keep=1)
+    assert other.latest_valid() == 0
+    with pytest.raises(ConfigError, match="other settings"):
+        other.read(100)
+    other.write(150, state(150), writer())
+    other.write(200, state(200), writer())
+    assert names(checkpoints) == [STEP, "step-000200"]
+
+
+def test_a_folder_taken_away_by_another_is_an_answer(
+    checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: object) -> bool:
+        raise FileNotFoundError(errno.ENOENT, "gone")
+
+    monkeypatch.setattr(checkpoints, "_finish", gone)
+    answer = checkpoints.write(100, state(100), writer())
+    assert (answer.complete, answer.reason) == (False, "its folder was taken away")
