@@ -129,7 +129,7 @@ def _usual(commits: list[Commit]) -> str | None:
 
 def _last_agreed(record: RunRecord, replica: str, rank: int) -> int:
     """Return the newest step after which a member had the fingerprint of most, 0 if never."""
-    for step in reversed(record.lineage):
+    for step in sorted(record.lineage, reverse=True):
         commits = _by_rank(record, step).get(rank, [])
         own = [c.fingerprint for c in commits if c.replica == replica]
         if own and own[0] == _usual(commits):

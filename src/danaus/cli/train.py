@@ -1,0 +1,141 @@
+"""``danaus train``: settings from preset, file and flags; a new run or one that goes on."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import difflib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+
+from danaus.app.run_folder import RunFolder, default_run_path
+from danaus.app.settings import RunConfig, resumed
+from danaus.cli.arguments import Given, read, show_help, wants_help
+from danaus.core.config import load
+from danaus.core.errors import ConfigError
+from danaus.train.presets import PRESETS, preset
+
+_OWN = ("config", "resume")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainCommand(RunConfig):
+    """Train through failures.
+
+    Args:
+        preset: Named settings to start from; without one, the presets are listed.
+        config: A TOML file with a table per section; it goes above the preset.
+        resume: Folder of a run that goes on from where it stopped.
+    """
+
+    preset: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PRESET")] = ""
+    config: Path | None = None
+    resume: Path | None = None
+
+
+def run(arguments: list[str]) -> int:
+    """Train; return the exit code."""
+    if wants_help(arguments):
+        base = preset(arguments[0]) if arguments[0] in PRESETS else None
+        return show_help(TrainCommand, "train", default=load(TrainCommand, base=base))
+    given = read(arguments, TrainCommand, "train")
+    if "resume" in given.settings:
+        return _go_on(given)
+    if not given.values and "config" not in given.settings:
+        return _list_presets(given)
+    settings = settle(given)
+    check(settings)
+    with RunFolder.create(place(settings, given), settings) as folder:
+        return _train(settings, folder, resume=False)
+
+
+def settle(given: Given) -> RunConfig:
+    """Return the settings of a new run.
+
+    Raises:
+        ConfigError: They cannot be.
+    """
+    if len(given.values) > 1:
+        raise ConfigError(
+            f"{given.values[1]!r} is one argument too many", "danaus train takes one PRESET"
+        )
+    base = _preset(given.values[0]) if given.values else None
+    toml = given.settings.get("config")
+    flags = {name: value for name, value in given.settings.items() if name not in _OWN}
+    return load(RunConfig, base=base, toml=Path(toml) if toml else None, overrides=flags)
+
+
+def _preset(name: str) -> object:
+    near = difflib.get_close_matches(name, PRESETS, n=1)
+    if name not in PRESETS and near:
+        raise ConfigError(f"no preset is called {name!r}", to_do=f"did you mean {near[0]!r}?")
+    return preset(name)
+
+
+def check(settings: RunConfig) -> None:
+    """Check what the machine must have before anything is started.
+
+    Raises:
+        DependencyMissing: torch is not installed, or too old.
+        DeviceUnavailable: The wanted kind of device cannot be had.
+        ConfigError: There is no text.
+    """
+    from danaus.platform.choice import choose
+
+    choose(settings.platform)
+    # Imports torch, so it stands behind the line that asks for it.
+    from danaus.train.data import read_text
+
+    read_text(settings.data)
+
+
+def place(settings: RunConfig, given: Given) -> Path:
+    """Return where the run's folder shall be."""
+    if settings.run_dir is not None:
+        return settings.run_dir
+    name = given.values[0] if given.values else Path(given.settings["config"]).stem
+    return default_run_path(name, dt.datetime.now().astimezone())
+
+
+def _go_on(given: Given) -> int:
+    if given.values or "config" in given.settings:
+        raise ConfigError(
+            what="a run that goes on keeps its settings",
+            needed="--resume takes neither a preset nor --config",
+            to_do="leave it out, or start a new run",
+        )
+    folder = RunFolder.open(Path(given.settings["resume"]))
+    flags = {name: value for name, value in given.settings.items() if name not in _OWN}
+    if "run_dir" in flags:
+        raise ConfigError("--run-dir and --resume name two folders", to_do="leave out --run-dir")
+    settings = resumed(load(RunConfig, toml=folder.config_path), flags)
+    check(settings)
+    with folder:
+        folder.hold()
+        return _train(settings, folder, resume=True)
+
+
+def _train(settings: RunConfig, folder: RunFolder, *, resume: bool) -> int:
+    from danaus.app.experiment import run_training
+
+    settings = dataclasses.replace(settings, run_dir=folder.path)
+    code: int = run_training(settings, folder, resume=resume, console=Console())
+    return code
+
+
+def _list_presets(given: Given) -> int:
+    if given.settings:
+        names = ", ".join(f"--{name}" for name in given.settings)
+        raise ConfigError(
+            f"{names} without a preset", f"one of {', '.join(PRESETS)}, or --config FILE"
+        )
+    width = max(map(len, PRESETS))
+    print("Presets:\n")
+    for name, each in PRESETS.items():
+        print(f"  {name:<{width}}  {each.about}")
+    print("\nStart one with: danaus train debug --replicas 3")
+    return 0

@@ -1,0 +1,101 @@
+"""Which command is meant, and what becomes of its errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+
+from danaus.cli import main as command
+from danaus.core.errors import (
+    ConfigError,
+    DependencyMissing,
+    DeviceUnavailable,
+    NoQuorum,
+    RunFolderBusy,
+)
+
+
+def _main(monkeypatch: pytest.MonkeyPatch, run: Callable[[list[str]], int]) -> int:
+    monkeypatch.setattr(command, "import_module", lambda name: SimpleNamespace(run=run))
+    return command.main(["demo", "--x"])
+
+
+def _raising(error: BaseException) -> Callable[[list[str]], int]:
+    def run(arguments: list[str]) -> int:
+        raise error
+
+    return run
+
+
+def test_a_command_gets_its_arguments_and_gives_the_exit_code(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    got: list[str] = []
+
+    def run(arguments: list[str]) -> int:
+        got.extend(arguments)
+        return 7
+
+    assert _main(monkeypatch, run) == 7
+    assert got == ["--x"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConfigError("a\n  b"),
+        DependencyMissing(library="torch", needed_for="it", install="pip install torch"),
+        DeviceUnavailable(kind="x", looked_for="y"),
+        RunFolderBusy(path="p", held_by="a run", to_do="choose"),
+    ],
+)
+def test_bad_input_is_one_line_and_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception
+) -> None:
+    assert _main(monkeypatch, _raising(error)) == 2
+
+    said = capsys.readouterr().err
+    assert said.startswith("danaus: ")
+    assert said.count("\n") == 1
+
+
+def test_a_failed_job_is_its_message_and_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = NoQuorum(reason="all are gone", to_do="resume")
+
+    assert _main(monkeypatch, _raising(error)) == 1
+    assert capsys.readouterr().err == "danaus: no quorum: all are gone; resume\n"
+
+
+def test_failures_together_are_each_said_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = NoQuorum(reason="x", to_do="y")
+    group = ExceptionGroup("", [one, ExceptionGroup("", [one, ConfigError("z")])])
+
+    assert _main(monkeypatch, _raising(group)) == 2
+    assert capsys.readouterr().err == "danaus: no quorum: x; y\ndanaus: z\n"
+
+
+def test_ctrl_c_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _main(monkeypatch, _raising(KeyboardInterrupt())) == 130
+    group = BaseExceptionGroup("", [KeyboardInterrupt(), ConfigError("x")])
+    assert _main(monkeypatch, _raising(group)) == 130
+
+
+def test_a_mistake_of_our_own_is_shown_in_full(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _main(monkeypatch, _raising(ZeroDivisionError("division"))) == 1
+
+    said = capsys.readouterr().err
+    assert "ZeroDivisionError: division" in said
+    assert said.endswith("please report it with the lines above\n")
+
+
+def test_every_command_has_a_module() -> None:
+    for each in command.COMMANDS.values():
+        assert callable(command.import_module(f"danaus.cli.{each.module}").run)
