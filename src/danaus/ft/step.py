@@ -141,7 +141,7 @@ class StepMachine:
             committed_epoch=self.state.epoch,
             last_quorum=self._standing.record() if self._standing else None,
             open_step=self._open,
-            seen_term=self._last_epoch.term if self._last_epoch else 0,
+            seen_epoch=self._last_epoch,
             restorable_step=self._restorable.step,
             done=self._done(),
             lineage_term=self.state.lineage_term,

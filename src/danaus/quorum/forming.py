@@ -25,9 +25,7 @@ from danaus.quorum.messages import (
     Seat,
     Start,
 )
-from danaus.quorum.roster import Incarnation, Roster
-
-BEFORE_ALL = Epoch(0, 0)
+from danaus.quorum.roster import Incarnation, Roster, incarnation_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,25 +34,22 @@ class History:
 
     Args:
         previous: The last quorum; None: none was.
-        standing: The announcement of it; None where it is known by hearsay or not at all.
-        floor: No epoch up to this one may be used again.
+        standing: Its announcement; None where it is known from its members only, or not at all.
         began: The run has, or may have, committed steps.
     """
 
     previous: QuorumRecord | None
     standing: Announcement | None
-    floor: Epoch
     began: bool
-
-    @property
-    def by_hearsay(self) -> bool:
-        """Tell whether the last quorum is known from its members only."""
-        return self.previous is not None and self.standing is None
 
 
 @dataclass(frozen=True, slots=True)
 class Formation:
-    """A quorum that is to be announced, by incarnation; ``outcome`` is the open step's."""
+    """A quorum that is to be announced, by incarnation.
+
+    ``outcome`` is the open step's; ``lineage`` the term of the restore that the state descends
+    from, 0 for the one that begins with this quorum.
+    """
 
     members: Sequence[Incarnation]
     learners: Sequence[Incarnation]
@@ -106,12 +101,10 @@ def _survived(standing: Announcement | None, agreement: Agreement) -> bool:
 
     Only where they took no step since: they were waiting for it.
     """
-    return (
-        standing is not None
-        and standing.hold
-        and agreement.step == standing.committed_step
-        and agreement.lineage == standing.lineage_term
-    )
+    if standing is None or not standing.hold or agreement.step != standing.committed_step:
+        return False
+    learners = {learner.seat.member.replica_id for learner in standing.learners}
+    return learners.issuperset(agreement.holders)
 
 
 def announcement_of(
@@ -125,7 +118,6 @@ def announcement_of(
         epoch: Its epoch.
         attempts: How often each learner has failed to learn, by replica.
     """
-    renewed = formation.start == "restore" or formation.lineage == 0
     learners = _learners(formation, roster, attempts)
     return Announcement(
         epoch=epoch,
@@ -135,10 +127,16 @@ def announcement_of(
         outcome=formation.outcome,
         reason=formation.reason,
         start=formation.start,
-        hold=bool(learners),
+        hold=bool(learners) and not formation.finished,
         finished=formation.finished,
-        lineage_term=epoch.term if renewed else formation.lineage,
+        lineage_term=formation.lineage or epoch.term,
     )
+
+
+def outsiders(roster: Roster, members: Sequence[Incarnation]) -> list[Incarnation]:
+    """Return the others who ask: of a finished run they are told as well."""
+    asking = {incarnation_of(process.seat.member) for process in roster.joined()}
+    return sorted(asking.difference(members))
 
 
 def _seats(of: Sequence[Incarnation], roster: Roster) -> tuple[Seat, ...]:
@@ -159,7 +157,7 @@ def _learners(
     for seat in _seats(formation.learners, roster):
         rank = seat.member.rank
         plan = plan_healing(names, waiting, rank=rank, attempts=attempts)
-        order = plan[seat.member.replica_id]
+        order = () if formation.finished else plan[seat.member.replica_id]
         found = tuple(donors[name, rank] for name in order if (name, rank) in donors)
         learners.append(Learner(seat, found))
     return tuple(learners)

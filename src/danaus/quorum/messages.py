@@ -68,8 +68,10 @@ class StepReport(msgspec.Struct, frozen=True):
     epoch in which it was voted on (None: initial weights or a restored checkpoint).
     ``lineage_term`` is the term of the restore that the state descends from, as the last
     announcement that was followed named it (0: none was); it tells a state that was rolled back
-    from one that was not.  ``fingerprint`` is of the state after ``committed_step``.
+    from one that was not.  ``fingerprint`` is of the state after ``committed_step``; empty: the
+    state is spoiled and counts for nothing.
     ``last_quorum`` is the last quorum this incarnation was announced in.
+    ``seen_epoch`` is the newest epoch announced to it, followed or not: it follows none up to it.
     ``restorable_step`` is the newest checkpoint this process could restore (0: the seed) whose
     fingerprint was agreed on by a later vote.
     """
@@ -80,6 +82,7 @@ class StepReport(msgspec.Struct, frozen=True):
     last_quorum: QuorumRecord | None = None
     open_step: OpenStep | None = None
     seen_term: int = 0
+    seen_epoch: Epoch | None = None
     restorable_step: int = 0
     done: bool = False
     lineage_term: int = 0
@@ -121,8 +124,9 @@ class Announcement(msgspec.Struct, frozen=True, tag="announcement"):
 
     ``committed_step`` is where its members stand once they have followed ``outcome`` (and, with
     ``start == "restore"``, restored that very step).  ``hold``: members wait at this boundary
-    for the learners and take no step in this epoch.  ``finished``: every member is done.
-    ``lineage_term`` is what each who follows reports from then on.
+    for the learners and take no step in this epoch.  ``finished``: every member is done; others
+    who asked are listed as learners without donors, so that they end as well.  ``lineage_term``
+    is what each who follows reports from then on.
     """
 
     epoch: Epoch

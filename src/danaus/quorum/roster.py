@@ -187,25 +187,30 @@ class Roster:
 def _seen(report: StepReport | None) -> int:
     if report is None:
         return 0
-    terms = [report.seen_term, report.lineage_term]
+    epochs = [report.seen_epoch, report.committed_epoch]
     if report.last_quorum is not None:
-        terms.append(report.last_quorum.epoch.term)
-    if report.committed_epoch is not None:
-        terms.append(report.committed_epoch.term)
-    return max(terms)
+        epochs.append(report.last_quorum.epoch)
+    return max(
+        report.seen_term,
+        report.lineage_term,
+        *(epoch.term for epoch in epochs if epoch is not None),
+        0,
+    )
 
 
 def _place(reports: list[StepReport], outcome: Outcome) -> Place:
     """Return where a replica stands once each rank has followed the outcome.
 
-    Ranks that then stand at different steps cannot go on: the replica stands nowhere and must
-    learn.  A rank that is yet to apply the open step knows no fingerprint of it.
+    Ranks that then stand at different steps, or whose state is spoiled, cannot go on: the
+    replica stands nowhere and must learn.  A rank that is yet to apply the open step knows no
+    fingerprint of it.
     """
     if not reports:
         return Place(0)
     steps = {settled_step(report, outcome) for report in reports}
     lineages = {report.lineage_term for report in reports}
-    if len(steps) > 1 or len(lineages) > 1:
+    spoiled = any(not report.fingerprint for report in reports)
+    if spoiled or len(steps) > 1 or len(lineages) > 1:
         return Place(NOWHERE)
     (step,), (lineage,) = steps, lineages
     prints = [r.fingerprint if r.committed_step == step else "" for r in reports]

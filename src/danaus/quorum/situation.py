@@ -1,0 +1,196 @@
+"""All that the quorum machine knows between two events.
+
+Owns the values only: who is there, which quorum stands, what was said of it, what to remember
+over many.  ``quorum.state`` hears, ``quorum.watch`` looks after the standing quorum,
+``quorum.convene`` forms the next one; each reads and writes a ``Situation``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from danaus.quorum.events import (
+    Announce,
+    Fence,
+    Instruction,
+    QuorumSettings,
+    Refuse,
+    TellWaiting,
+)
+from danaus.quorum.messages import (
+    Announcement,
+    Epoch,
+    Join,
+    Learner,
+    MemberId,
+    QuorumRecord,
+    Refused,
+    Seat,
+)
+from danaus.quorum.roster import Incarnation, Process, Roster, incarnation_of
+
+BEFORE_ALL = Epoch(0, 0)
+
+
+@dataclass(slots=True)
+class Episode:
+    """What has been said about the standing quorum since it was announced."""
+
+    hold_until: float = 0.0
+    rebuild: str = ""
+    notified: set[MemberId] = field(default_factory=set)
+    aborted: dict[MemberId, str] = field(default_factory=dict)
+    judged: set[Incarnation] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Lessons:
+    """How often each learner failed to fetch its state, or held a wrong one after it had."""
+
+    failures: dict[Incarnation, int] = field(default_factory=dict)
+    wrong: dict[Incarnation, int] = field(default_factory=dict)
+
+    def count(self, of: Incarnation) -> int:
+        """Return how often an incarnation has learned in vain."""
+        return self.failures.get(of, 0) + self.wrong.get(of, 0)
+
+    def pause_s(self, of: Incarnation) -> float:
+        """Return how long a learner that failed waits before the members wait for it again."""
+        over = self.count(of) - 1
+        return min(2.0 ** (over - 1), 60.0) if over > 0 else 0.0
+
+    def patience(self, of: Incarnation) -> int:
+        """Return by how much earlier failures stretch the wait for a learner."""
+        return int(min(2 ** self.count(of), 8))
+
+    def forget(self, of: Incarnation) -> None:
+        """Note that an incarnation has become a member."""
+        self.failures.pop(of, None)
+        self.wrong.pop(of, None)
+
+
+@dataclass(slots=True)
+class Undo:
+    """What stood before an announcement, until it is known to be saved."""
+
+    standing: Announcement | None
+    diverged: tuple[int, ...]
+    episode: Episode
+    joins: list[tuple[Process, Join]]
+
+
+@dataclass(slots=True)
+class Situation:
+    """What is known; ``out`` gathers the instructions of the event in hand.
+
+    ``heard`` is the largest quorum that anyone named, ``forgotten`` the epoch up to which nobody
+    is believed, ``floor`` the highest epoch used even if it could not be saved, ``diverged`` the
+    steps that replicas disagreed about without a majority, ``lost`` that a quorum may stand that
+    the disk does not hold.
+    """
+
+    settings: QuorumSettings
+    ledger_steps: int = 0
+    resume: bool = False
+    lost: bool = False
+    started: float = 0.0
+    retry_at: float = 0.0
+    roster: Roster = field(default_factory=Roster)
+    standing: Announcement | None = None
+    heard: QuorumRecord | None = None
+    forgotten: Epoch = BEFORE_ALL
+    floor: Epoch = BEFORE_ALL
+    diverged: tuple[int, ...] = ()
+    stopped: Refused | None = None
+    episode: Episode = field(default_factory=Episode)
+    lessons: Lessons = field(default_factory=Lessons)
+    undo: Undo | None = None
+    out: list[Instruction] = field(default_factory=list)
+
+    # -- facts --------------------------------------------------------------------------------
+
+    @property
+    def by_hearsay(self) -> bool:
+        """Tell whether the last quorum is known from its members only (Q-3)."""
+        if self.heard is None:
+            return False
+        return self.standing is None or self.heard.epoch > self.standing.epoch
+
+    @property
+    def previous(self) -> QuorumRecord | None:
+        """The last quorum; None: none was, or nothing was heard of it."""
+        if self.by_hearsay:
+            return self.heard
+        return self.standing.record() if self.standing is not None else None
+
+    @property
+    def finished(self) -> bool:
+        """Tell whether the run is done."""
+        return self.standing is not None and self.standing.finished and not self.by_hearsay
+
+    @property
+    def began(self) -> bool:
+        """Tell whether the run has, or may have, committed steps."""
+        return self.lost or self.resume or self.ledger_steps > 0 or self.previous is not None
+
+    def holding(self) -> tuple[Learner, ...]:
+        """Return the learners that the standing quorum waits for."""
+        standing = self.standing
+        return standing.learners if standing and standing.hold and not self.by_hearsay else ()
+
+    def told(self) -> tuple[Seat, ...]:
+        """Return the seats that the standing quorum was announced to."""
+        if self.standing is None or self.by_hearsay:
+            return ()
+        return (*self.standing.members, *(learner.seat for learner in self.standing.learners))
+
+    def hear(self, record: QuorumRecord | None, now: float) -> None:
+        """Note a quorum that someone stands or stood in."""
+        if record is None or record.epoch <= self.forgotten:
+            return
+        known = self.previous
+        if known is None or record.epoch > known.epoch:
+            self.heard = record
+            ranks = Counter(incarnation_of(member) for member in record.members)
+            for member in record.members:
+                self.roster.expect(Seat(member, ranks[incarnation_of(member)], ""), now)
+
+    # -- instructions -------------------------------------------------------------------------
+
+    def tell(self, reason: str) -> None:
+        """Tell all who ask why they wait, where it is news."""
+        for process in self.roster.joined():
+            if process.told != reason:
+                process.told = reason
+                self.out.append(TellWaiting(process.seat.member, reason))
+
+    def fence(
+        self, process: Process, now: float, reason: str, *, save_stacks: bool = False
+    ) -> None:
+        """Have a process killed, unless that is under way."""
+        if process.fenced_at is None and not self.roster.lost(process.seat.member):
+            process.fenced_at, process.fence_reason = now, reason
+            self.out.append(Fence(process.seat, reason, save_stacks))
+
+    def refuse(self, processes: Iterable[Process], message: Refused) -> None:
+        """Answer joins for good."""
+        members = []
+        for process in processes:
+            process.join, process.told = None, ""
+            members.append(process.seat.member)
+        if members:
+            self.out.append(Refuse(tuple(members), message))
+
+    def announce_again(self, seat: Seat) -> None:
+        """Tell one of the standing quorum of it once more; of a finished run, anyone."""
+        told = self.standing
+        if told is None:
+            return
+        if all(seat.member != known.member for known in self.told()):
+            learners = (*told.learners, Learner(seat, ()))
+            told = msgspec.structs.replace(told, learners=learners)
+        self.out.append(Announce(told, (seat.member,), again=True))

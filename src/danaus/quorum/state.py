@@ -1,0 +1,302 @@
+"""Who takes part in the next step: the quorum service's pure machine.
+
+Owns ``handle(event, now)``, which returns instructions; the shell (``quorum.service``) carries
+them out in their order.  No clock, socket, task or chance is in here; the simulation runs the
+same machine.  ``quorum.watch`` looks after the quorum that stands, ``quorum.convene`` forms the
+next one.
+
+Time passes only by ``now``.  The shell obeys ``WakeAt``: a longer gap between two events is taken
+for a time in which the service itself did not run, and counts as nobody's silence.
+
+A member of the standing quorum has joined only with a report that knows that quorum: a join that
+was sent before its announcement arrived is answered with that announcement again.  So every
+answer to a join has an epoch above all that its report knows, and whoever asks drops the rest.
+
+Invariants:
+    Q-1: epochs only grow, and each is saved with its members before anyone hears of it.
+    Q-2: all members of a quorum are told the same.
+    Q-3: never two quorums that could commit.
+    Q-7: who is left behind is fenced first.
+    Q-8: each decision carries a reason.
+    T-1: an open step's outcome, once saved, stands; a member that has not followed the
+    announcement that carried it is told it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from danaus.quorum.convene import convene, take_back
+from danaus.quorum.decision import Decision, ReplicaView, View, decide
+from danaus.quorum.events import (
+    Abort,
+    Announce,
+    Beaten,
+    DeathReported,
+    Disconnected,
+    DiskFailed,
+    Event,
+    Fence,
+    HangSuspected,
+    Instruction,
+    JoinAsked,
+    LeaveAsked,
+    NotifyPending,
+    Persist,
+    ProbeProcess,
+    QuorumSettings,
+    RebuildAsked,
+    Refuse,
+    Registered,
+    Saved,
+    Started,
+    TellWaiting,
+    TimePassed,
+    Unreachable,
+    WakeAt,
+)
+from danaus.quorum.messages import AbortExchange, Epoch, Join, MemberId, Refused
+from danaus.quorum.roster import incarnation_of
+from danaus.quorum.situation import Episode, Situation
+from danaus.quorum.watch import remind, tell_members, watch_processes
+
+__all__ = [
+    "Abort",
+    "Announce",
+    "Beaten",
+    "DeathReported",
+    "Decision",
+    "Disconnected",
+    "DiskFailed",
+    "Event",
+    "Fence",
+    "HangSuspected",
+    "Instruction",
+    "JoinAsked",
+    "LeaveAsked",
+    "NotifyPending",
+    "Persist",
+    "ProbeProcess",
+    "QuorumMachine",
+    "QuorumSettings",
+    "RebuildAsked",
+    "Refuse",
+    "Registered",
+    "ReplicaView",
+    "Saved",
+    "Started",
+    "TellWaiting",
+    "TimePassed",
+    "Unreachable",
+    "View",
+    "WakeAt",
+    "decide",
+]
+
+LONGEST_SLEEP_S = 1.0
+"""The shell is woken at least this often; a much longer gap means that it did not run."""
+
+GAP_S = 2.0
+
+
+class QuorumMachine:
+    """Decide who takes part in the next step (Q-1 to Q-9).
+
+    Args:
+        settings: Policy.
+        saved: What the disk holds; None: nothing.
+        ledger_steps: Steps that the run's ledgers say were committed.
+        resume: Whoever was in the last quorum is known to be gone: begin anew from a checkpoint.
+        lost: The disk was lost.  None: it was if it is empty though the ledger is not.  An empty
+            disk that was not lost is a first start.
+    """
+
+    def __init__(
+        self,
+        settings: QuorumSettings,
+        saved: Saved | None = None,
+        ledger_steps: int = 0,
+        *,
+        resume: bool = False,
+        lost: bool | None = None,
+    ) -> None:
+        if lost is None:
+            lost = saved is None and ledger_steps > 0
+        s = Situation(settings, ledger_steps, resume, lost=lost and not resume)
+        if saved is not None:
+            s.diverged = saved.diverged
+            s.forgotten = saved.announcement.epoch if resume else s.forgotten
+            s.standing = None if resume else saved.announcement
+        self._s = s
+        self._last: float | None = None
+        self._due = 0.0
+        self._restless = False
+
+    @property
+    def epoch(self) -> Epoch | None:
+        """The epoch of the standing quorum; None: there is none."""
+        return self._s.standing.epoch if self._s.standing is not None else None
+
+    @property
+    def finished(self) -> bool:
+        """Tell whether the run is done."""
+        return self._s.finished
+
+    def handle(self, event: Event, now: float) -> tuple[Instruction, ...]:
+        """Return what is to be done now that ``event`` has happened, in order.
+
+        Args:
+            event: What happened.
+            now: Seconds on one monotonic clock; never falls.
+        """
+        s = self._s
+        s.out = []
+        self._pass_time(now)
+        if not isinstance(event, DiskFailed):
+            s.undo = None
+        _HANDLERS[type(event)](self, event, now)
+        # Most events are heartbeats that change nothing; what they may change waits until due.
+        if not isinstance(event, Beaten) or self._restless or now >= self._due:
+            self._restless = False
+            watch_processes(s, now)
+            convene(s, now)
+            tell_members(s, now)
+            self._due = self._next_moment(now)
+            s.out.append(WakeAt(self._due))
+        return tuple(s.out)
+
+    def _pass_time(self, now: float) -> None:
+        s = self._s
+        if self._last is None:
+            s.started = now
+            s.episode = Episode(hold_until=now + s.settings.hold_limit_s)
+            for seat in s.told():
+                s.roster.expect(seat, now)
+                s.out.append(ProbeProcess(seat))
+        elif now - self._last > GAP_S:
+            s.roster.excuse(now - self._last)
+        self._last = now
+
+    def _next_moment(self, now: float) -> float:
+        """Return when something may be due that no event announces."""
+        s, settings = self._s, self._s.settings
+        moments = [s.retry_at, s.episode.hold_until, *s.roster.pauses.values()]
+        if s.lost and s.standing is None:
+            moments.append(s.started + settings.heartbeat_limit_s)
+        for process in s.roster.processes.values():
+            if process.fenced_at is not None:
+                moments.append(process.fenced_at + settings.fence_limit_s)
+            if process.join is not None:
+                moments += [process.joined_at + settings.linger_s]
+                moments += [process.joined_at + settings.join_limit_s]
+        return min([now + LONGEST_SLEEP_S, *(moment for moment in moments if moment > now)])
+
+    # -- events -------------------------------------------------------------------------------
+
+    def _nothing(self, _event: Event, _now: float) -> None:
+        """Time passed, and that is all."""
+
+    def _registered(self, event: Registered, now: float) -> None:
+        self._s.hear(event.standing, now)
+        if event.seat.member not in self._s.roster.dead:
+            self._s.roster.seen(event.seat, now)
+            remind(self._s, event.seat.member)
+
+    def _beaten(self, event: Beaten, now: float) -> None:
+        s, member = self._s, event.member
+        process = s.roster.processes.get(member)
+        if process is None or member in s.roster.dead:
+            return
+        s.roster.beat(member, now)
+        previous = s.previous
+        if process.join is not None or previous is None or event.standing is None:
+            return
+        if event.standing == previous.epoch:
+            self._restless = remind(s, member)
+        elif event.standing < previous.epoch and any(p.member == member for p in s.told()):
+            s.announce_again(process.seat)
+        elif event.standing < previous.epoch and not s.finished:
+            reason = f"epoch {event.standing} has ended, {previous.epoch} stands without it"
+            s.out.append(Abort((member,), AbortExchange(event.standing, (), reason)))
+
+    def _join_asked(self, event: JoinAsked, now: float) -> None:
+        s, join, member = self._s, event.join, event.join.seat.member
+        if member in s.roster.dead:
+            return
+        process = s.roster.seen(join.seat, now)
+        if join.number <= process.number:
+            return  # repeated, or overtaken by a later one
+        process.number = join.number
+        s.hear(join.report.last_quorum, now)
+        if refusal := self._refusal(member):
+            s.refuse([process], refusal)
+        elif s.finished or self._knows_not(join):
+            s.announce_again(join.seat)
+        else:
+            s.roster.ask(process, join, now)
+
+    def _knows_not(self, join: Join) -> bool:
+        """Tell whether the asker is in the standing quorum and was never told so."""
+        s, report = self._s, join.report
+        if s.standing is None or all(join.seat.member != seat.member for seat in s.told()):
+            return False
+        known = [report.seen_epoch] if report.seen_epoch is not None else []
+        known += [report.last_quorum.epoch] if report.last_quorum is not None else []
+        return not known or max(known) < s.standing.epoch
+
+    def _refusal(self, member: MemberId) -> Refused | None:
+        """Return why an asker will never get a quorum."""
+        s, of = self._s, incarnation_of(member)
+        if not s.roster.is_newest(of):
+            newest = f"{of[0]}#{s.roster.newest[of[0]]}"
+            return Refused(f"{member} was replaced by {newest}", "end this process")
+        if why := s.roster.shut_out.get(of):
+            return Refused(f"{member} {why}", "end this process")
+        return s.stopped
+
+    def _leave_asked(self, event: LeaveAsked, _now: float) -> None:
+        s, of = self._s, incarnation_of(event.member)
+        s.roster.shut_out[of] = f"leaves: {event.reason}"
+        asking = [process for process in s.roster.ranks(of) if process.join is not None]
+        s.refuse(asking, Refused(f"{of[0]} leaves: {event.reason}", "end this process"))
+
+    def _death_reported(self, event: DeathReported, now: float) -> None:
+        self._s.roster.bury(event.member, event.reason, now)
+
+    def _unreachable(self, event: Unreachable, _now: float) -> None:
+        roster = self._s.roster
+        if event.member in roster.processes and event.member not in roster.dead:
+            roster.unreachable[event.member] = event.reason
+
+    def _disconnected(self, event: Disconnected, _now: float) -> None:
+        process = self._s.roster.processes.get(event.member)
+        if process is not None and not self._s.roster.lost(event.member):
+            self._s.out.append(ProbeProcess(process.seat))
+
+    def _hang_suspected(self, event: HangSuspected, now: float) -> None:
+        process = self._s.roster.processes.get(event.member)
+        if process is not None:
+            self._s.fence(process, now, event.reason, save_stacks=True)
+
+    def _rebuild_asked(self, event: RebuildAsked, _now: float) -> None:
+        self._s.episode.rebuild = event.reason
+
+    def _disk_failed(self, event: DiskFailed, now: float) -> None:
+        take_back(self._s, event.reason, now)
+
+
+_HANDLERS: dict[type, Callable[[QuorumMachine, Any, float], None]] = {
+    Started: QuorumMachine._nothing,
+    TimePassed: QuorumMachine._nothing,
+    Registered: QuorumMachine._registered,
+    Beaten: QuorumMachine._beaten,
+    JoinAsked: QuorumMachine._join_asked,
+    LeaveAsked: QuorumMachine._leave_asked,
+    DeathReported: QuorumMachine._death_reported,
+    Unreachable: QuorumMachine._unreachable,
+    Disconnected: QuorumMachine._disconnected,
+    HangSuspected: QuorumMachine._hang_suspected,
+    RebuildAsked: QuorumMachine._rebuild_asked,
+    DiskFailed: QuorumMachine._disk_failed,
+}

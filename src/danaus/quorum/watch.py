@@ -1,0 +1,119 @@
+"""Looking after the quorum that stands.
+
+Owns what is decided between two quorums: who is silent and gets fenced, whose sibling died, who
+must leave what it is blocked in (Q-5), and when members are told that a change is coming (Q-2).
+Functions of the quorum machine: pure, on its ``Situation``.
+
+Invariants:
+    Q-5: on a death the others are told at once.
+    Q-7: who is to be left behind is fenced; after ``fence_limit_s`` it counts as out of reach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from danaus.quorum.events import Abort, NotifyPending
+from danaus.quorum.messages import AbortExchange, ChangePending, Epoch, MemberId
+from danaus.quorum.roster import Process, incarnation_of
+from danaus.quorum.situation import Situation
+
+
+def watch_processes(s: Situation, now: float) -> None:
+    """Fence who is silent, was replaced or has lost a sibling; give up fences that fail."""
+    limit_s = s.settings.heartbeat_limit_s
+    lively = {
+        process.seat.member.replica_id
+        for process in s.roster.processes.values()
+        if now - process.beat_at <= limit_s and not s.roster.lost(process.seat.member)
+    }
+    for process in _counted(s):
+        silent_s = now - process.beat_at
+        # If nobody is heard, it is this service that hears nothing.
+        if silent_s > limit_s and lively - {process.seat.member.replica_id}:
+            s.fence(process, now, f"silent for {silent_s:.1f} s")
+    for member, process in sorted(s.roster.processes.items()):
+        of = incarnation_of(member)
+        if s.roster.lost(member):
+            continue
+        if not s.roster.is_newest(of):
+            s.fence(process, now, f"replaced by {of[0]}#{s.roster.newest[of[0]]}")
+        elif loss := s.roster.loss(of):
+            s.fence(process, now, f"its replica {loss}")
+        if process.fenced_at is not None and now - process.fenced_at >= s.settings.fence_limit_s:
+            s.roster.unreachable[member] = (
+                f"{process.fence_reason}; not killed within {s.settings.fence_limit_s:g} s"
+            )
+
+
+def tell_members(s: Situation, now: float) -> None:
+    """Tell the members of the standing quorum what they must know while it stands."""
+    previous = s.previous
+    if previous is None or s.finished:
+        return
+    losses = {m: loss for m in previous.members if (loss := s.roster.loss(incarnation_of(m)))}
+    staying = [m for m in previous.members if m not in losses and not s.roster.is_joined(m)]
+    if not staying:
+        return
+    abort = _why_abort(s, previous.members, losses, now)
+    if abort:
+        _abort(s, previous.epoch, staying, tuple(losses), abort)
+    if change := abort or _why_change(s, previous.members, now):
+        news = tuple(member for member in staying if member not in s.episode.notified)
+        if news:
+            s.episode.notified.update(news)
+            s.out.append(NotifyPending(news, ChangePending(previous.epoch, change)))
+
+
+def remind(s: Situation, member: MemberId) -> bool:
+    """Have a member told again what it may have missed; tell whether there was anything."""
+    missed = member in s.episode.notified or member in s.episode.aborted
+    s.episode.notified.discard(member)
+    s.episode.aborted.pop(member, None)
+    return missed
+
+
+def _counted(s: Situation) -> list[Process]:
+    """Return the processes that others rely on: members, and learners that are waited for."""
+    previous = s.previous
+    members = [*previous.members] if previous is not None else []
+    members += [learner.seat.member for learner in s.holding()]
+    known = (s.roster.processes.get(member) for member in members)
+    return [process for process in known if process is not None]
+
+
+def _why_abort(
+    s: Situation, members: Iterable[MemberId], losses: dict[MemberId, str], now: float
+) -> str:
+    if losses:
+        whole = {member.replica_id: loss for member, loss in sorted(losses.items())}
+        return "; ".join(f"{replica_id} {loss}" for replica_id, loss in whole.items())
+    if s.episode.rebuild:
+        return s.episode.rebuild
+    if s.holding():
+        return ""
+    joined = [p for m in members if (p := s.roster.processes.get(m)) and p.join is not None]
+    if joined and now - min(p.joined_at for p in joined) >= s.settings.linger_s:
+        return f"{', '.join(str(p.seat.member) for p in joined)} turned to the service"
+    return ""
+
+
+def _abort(
+    s: Situation, epoch: Epoch, staying: list[MemberId], dead: tuple[MemberId, ...], reason: str
+) -> None:
+    news = tuple(member for member in staying if s.episode.aborted.get(member) != reason)
+    if news:
+        s.episode.aborted.update(dict.fromkeys(news, reason))
+        s.out.append(Abort(news, AbortExchange(epoch, dead, reason)))
+
+
+def _why_change(s: Situation, members: Iterable[MemberId], now: float) -> str:
+    """Return why the membership is about to change; empty: it is not."""
+    inside = {incarnation_of(member) for member in members}
+    for of in sorted(inside):
+        if reason := s.roster.shut_out.get(of):
+            return f"{of[0]} {reason}"
+    for of in sorted(s.roster.newest.items()):
+        if of not in inside and s.roster.has_joined(of) and not s.roster.gone(of, now):
+            return f"{of[0]}#{of[1]} is ready to join"
+    return ""
