@@ -173,6 +173,6 @@ def test_dump_holds_plain_values():
     )
 )
 def test_what_is_written_is_read_back_equal(tmp_path_factory, settings):
-    file = tmp_path_factory.mktemp("settings") / "run.toml"
+    file = tmp_path_factory.getbasetemp() / "settings.toml"
     file.write_text(toml_text(settings), encoding="utf-8")
     assert load(Settings, toml=file) == settings
