@@ -217,14 +217,14 @@ def _disagreements(history: History, step: int, lines: Lines) -> Iterator[tuple[
     }
     for name, value in fields.items():
         values = {writer: _short(value(line)) for writer, line in lines.items()}
-        yield from _odd_ones(history, step, name, values)
+        yield from _odd_ones(history, step, what=name, values=values)
     for rank in sorted({_rank(writer) for writer in lines}):
         values = {w: line.fingerprint for w, line in lines.items() if _rank(w) == rank}
-        yield from _odd_ones(history, step, "fingerprint", values)
+        yield from _odd_ones(history, step, what="fingerprint", values=values)
 
 
 def _odd_ones(
-    history: History, step: int, what: str, values: Mapping[str, str]
+    history: History, step: int, *, what: str, values: Mapping[str, str]
 ) -> Iterator[tuple[Problem, bool]]:
     counted = Counter(values.values()).most_common()
     if len(counted) == 1:

@@ -19,12 +19,12 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from danaus.collectives.fingerprint import fingerprint as collectives_fingerprint
 from danaus.core.errors import ConfigError, InternalError
 from danaus.model.initial import draw_seed, initial_value
 from danaus.model.llama import Llama
@@ -70,7 +70,7 @@ class Trainer:
         place: ShardPlace = ALONE,
         *,
         make_network: Callable[[], nn.Module] | None = None,
-        fingerprint: Fingerprint | None = None,
+        fingerprint: Fingerprint = collectives_fingerprint,
         scratch_buffers: frozenset[str] = frozenset(),
     ) -> None:
         if place.size != config.parallel.shard:
@@ -78,7 +78,7 @@ class Trainer:
                 f"a replica of {place.size} processes", f"parallel.shard is {config.parallel.shard}"
             )
         self.config, self.place = config, place
-        self._fingerprint = fingerprint or _collectives_fingerprint()
+        self._fingerprint = fingerprint
         step = config.step
         shape = BatchShape(
             num_microbatches=step.num_microbatches, rows=step.microbatch_size, seq_len=step.seq_len
@@ -306,8 +306,3 @@ def _check_fit(mine: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> None
                 f"{name} to load is {tuple(other.shape)} {other.dtype}",
                 f"{tuple(tensor.shape)} {tensor.dtype}",
             )
-
-
-def _collectives_fingerprint() -> Fingerprint:
-    found: Fingerprint = import_module("danaus.collectives.fingerprint").fingerprint
-    return found

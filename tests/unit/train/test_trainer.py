@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,15 +17,6 @@ from danaus.train.checkpoint import Checkpoints, Writer
 from danaus.train.config import DataConfig, OptimConfig, ParallelConfig, StepConfig, TrainConfig
 from danaus.train.plain import plain_step, run_plain
 from danaus.train.trainer import Trainer
-
-
-def sum_fingerprint(named: Mapping[str, Tensor]) -> str:
-    """Stand in for the collectives room's fingerprint."""
-    digest = hashlib.sha256()
-    for name, tensor in named.items():
-        total = int(tensor.reshape(-1).view(torch.int32).sum(dtype=torch.int64))
-        digest.update(f"{name} {total}".encode())
-    return digest.hexdigest()[:16]
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +47,7 @@ def small(text: Path, *, microbatches: int = 6, leaf: int = 2, clip: float = 1.0
 
 
 def trainer(config: TrainConfig) -> Trainer:
-    return Trainer(config, fingerprint=sum_fingerprint)
+    return Trainer(config)
 
 
 def shared_step(replicas: list[Trainer]) -> None:
@@ -174,7 +163,7 @@ def test_gradients_are_those_of_the_summed_loss(text: Path) -> None:
 
 def test_a_random_forward_is_a_function_of_seed_step_and_microbatch(text: Path) -> None:
     def build() -> Trainer:
-        return Trainer(small(text), make_network=WithDropout, fingerprint=sum_fingerprint)
+        return Trainer(small(text), make_network=WithDropout)
 
     a, b = build(), build()
     torch.manual_seed(3)
@@ -189,7 +178,7 @@ def test_a_random_forward_is_a_function_of_seed_step_and_microbatch(text: Path) 
 
 @pytest.mark.parametrize("how", ["changed", "replaced"])
 def test_a_forward_that_changes_a_buffer_is_refused(text: Path, how: str) -> None:
-    a = Trainer(small(text), make_network=lambda: Counting(how), fingerprint=sum_fingerprint)
+    a = Trainer(small(text), make_network=lambda: Counting(how))
     with pytest.raises(ConfigError, match=f"buffer seen was {how} during a forward"):
         a.compute_leaf(1, [0])
     assert all(parameter.grad is None for parameter in a.network.parameters())
@@ -199,7 +188,6 @@ def test_a_declared_buffer_may_change(text: Path) -> None:
     a = Trainer(
         small(text),
         make_network=lambda: Counting("changed"),
-        fingerprint=sum_fingerprint,
         scratch_buffers=frozenset({"seen"}),
     )
     before = a.sha256()
@@ -211,7 +199,6 @@ def test_a_declared_buffer_must_exist(text: Path) -> None:
     with pytest.raises(ConfigError, match="'nothing' is not in the network"):
         Trainer(
             small(text),
-            fingerprint=sum_fingerprint,
             scratch_buffers=frozenset({"nothing"}),
         )
 
