@@ -74,7 +74,7 @@ def agree(places: Mapping[str, Place], voters: Iterable[str] = ()) -> Agreement:
     winner = _winner(prints, step)
     if winner is None:
         return Agreement(step, lineage, (), tuple(sorted(places)), diverged)
-    holders = [n for n, p in places.items() if _equals(p, step, lineage, winner)]
+    holders = [n for n, p in places.items() if _equals(p, Place(step, lineage, (winner,)))]
     behind = [n for n in places if n not in holders]
     return Agreement(step, lineage, tuple(sorted(holders)), tuple(sorted(behind)), diverged)
 
@@ -89,10 +89,10 @@ def _winner(prints: Mapping[str, str], step: int) -> str | None:
     return value if 2 * votes > len(prints) else None
 
 
-def _equals(place: Place, step: int, lineage: int, fingerprint: str) -> bool:
-    if place.step != step:
+def _equals(place: Place, followed: Place) -> bool:
+    if place.step != followed.step:
         return False
-    if place.fingerprint and fingerprint:
+    if place.fingerprint and followed.fingerprint:
         # Equal bits at an equal step are the same state, whatever their history.
-        return place.fingerprint == fingerprint
-    return place.lineage == lineage
+        return place.fingerprint == followed.fingerprint
+    return place.lineage == followed.lineage

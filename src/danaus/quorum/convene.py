@@ -36,24 +36,24 @@ WRONG_LIMIT = 2
 """How often a learner's fingerprint may be wrong after it has learned."""
 
 
-def convene(s: Situation, now: float) -> None:
+def convene(s: Situation) -> None:
     """Form the next quorum if that can be done now; else tell who asks why not."""
     if not s.roster.joined():
         return
     if s.stopped is not None:
         s.refuse(s.roster.joined(), s.stopped)
         return
-    if blocked := _must_wait_first(s, now):
+    if blocked := _must_wait_first(s):
         s.tell(blocked)
         return
     outcome = open_outcome(s)
-    view = view_of(s, outcome, now)
-    decision = decide(view, now)
+    view = view_of(s, outcome)
+    decision = decide(view, s.now)
     blocked = decision.reason if decision.members is None else _fences(s)
     if blocked:
         s.tell(blocked)
         return
-    _conclude(s, view, decision, outcome, now)
+    _conclude(s, decision, view=view, outcome=outcome)
 
 
 def open_outcome(s: Situation) -> Outcome:
@@ -77,14 +77,14 @@ def open_outcome(s: Situation) -> Outcome:
     return resolve(previous, reports)
 
 
-def view_of(s: Situation, outcome: Outcome, now: float) -> View:
+def view_of(s: Situation, outcome: Outcome) -> View:
     """Return what ``decide`` decides from."""
     previous = s.previous
     incarnations = {incarnation_of(m) for m in previous.members} if previous is not None else set()
     return View(
         settings=s.settings,
-        replicas={of[0]: s.roster.view(of, now, outcome) for of in s.roster.newest.items()},
-        previous={of[0]: s.roster.view(of, now, outcome) for of in sorted(incarnations)},
+        replicas={of[0]: s.roster.view(of, s.now, outcome) for of in s.roster.newest.items()},
+        previous={of[0]: s.roster.view(of, s.now, outcome) for of in sorted(incarnations)},
         disk_lost=s.by_hearsay,
     )
 
@@ -92,17 +92,17 @@ def view_of(s: Situation, outcome: Outcome, now: float) -> View:
 # -- what comes first -------------------------------------------------------------------------
 
 
-def _must_wait_first(s: Situation, now: float) -> str:
+def _must_wait_first(s: Situation) -> str:
     """Return what stands before any decision; empty: nothing."""
-    if now < s.retry_at:
+    if s.now < s.retry_at:
         return "the last quorum could not be saved; trying again"
     if s.lost and s.standing is None:
-        if now < s.started + s.settings.heartbeat_limit_s:
+        if s.now < s.started + s.settings.heartbeat_limit_s:
             return "this service lost its disk; waiting for members of an earlier quorum to come"
         if s.previous is None and s.ledger_steps > 0:
             _refuse_fresh(s)
             return "refuses: resume from a checkpoint"
-    if now < s.episode.hold_until and (late := _late_learners(s)):
+    if s.now < s.episode.hold_until and (late := _late_learners(s)):
         names = ", ".join(sorted({replica_id for replica_id, _ in late}))
         return f"{names} learns; waiting at this boundary"
     return ""
@@ -147,7 +147,7 @@ def _fences(s: Situation) -> str:
 # -- the quorum -------------------------------------------------------------------------------
 
 
-def _conclude(s: Situation, view: View, decision: Decision, outcome: Outcome, now: float) -> None:
+def _conclude(s: Situation, decision: Decision, *, view: View, outcome: Outcome) -> None:
     agreement = decision.agreement
     assert agreement is not None
     assert decision.members is not None
@@ -165,10 +165,10 @@ def _conclude(s: Situation, view: View, decision: Decision, outcome: Outcome, no
         everyone = sorted([*members, *learners])
         reason = _join(decision, why)
         formation = Formation(everyone, (), "restore", restorable, 0, nothing, reason)
-        _announce(s, formation, now)
+        _announce(s, formation)
         return
-    _judge_learners(s, view.replicas, agreement, now)
-    learners = [of for of in learners if not s.roster.gone(of, now)]
+    _judge_learners(s, view.replicas, agreement)
+    learners = [of for of in learners if not s.roster.gone(of, s.now)]
     if not learners and len(members) < s.settings.min_replicas:
         s.tell(f"{len(members)} of {s.settings.min_replicas} needed hold the state")
         return
@@ -183,7 +183,7 @@ def _conclude(s: Situation, view: View, decision: Decision, outcome: Outcome, no
         _join(decision, _on_learners(learners, agreement)),
         finished,
     )
-    _announce(s, formation, now)
+    _announce(s, formation)
 
 
 def _join(decision: Decision, more: str) -> str:
@@ -216,7 +216,7 @@ def _stopped_by(s: Situation, agreement: Agreement) -> bool:
 
 
 def _judge_learners(
-    s: Situation, replicas: Mapping[str, ReplicaView], agreement: Agreement, now: float
+    s: Situation, replicas: Mapping[str, ReplicaView], agreement: Agreement
 ) -> None:
     """Count what became of those that the members waited for, once."""
     for of in sorted({incarnation_of(learner.seat.member) for learner in s.holding()}):
@@ -231,7 +231,7 @@ def _judge_learners(
             _count_wrong(s, of, agreement.step)
         else:
             s.lessons.failures[of] = s.lessons.failures.get(of, 0) + 1
-        s.roster.pauses[of] = now + s.lessons.pause_s(of)
+        s.roster.pauses[of] = s.now + s.lessons.pause_s(of)
         _release_late(s, of)
 
 
@@ -255,16 +255,16 @@ def _release_late(s: Situation, of: Incarnation) -> None:
         s.out.append(Abort(late, AbortExchange(s.standing.epoch, (), reason)))
 
 
-def _announce(s: Situation, formation: Formation, now: float) -> None:
+def _announce(s: Situation, formation: Formation) -> None:
     """Save, then announce; what was asked is answered."""
     previous = s.previous
     floor = max(s.floor, s.forgotten, *([previous.epoch] if previous is not None else []))
     new_term = s.by_hearsay or (s.began and (previous is None or formation.start == "restore"))
     epoch = next_epoch(floor, s.roster.highest_term(), new_term)
     attempts = {of[0]: s.lessons.count(of) for of in formation.learners}
-    told = announcement_of(formation, s.roster, epoch, attempts)
+    told = announcement_of(formation, s.roster, epoch=epoch, attempts=attempts)
     patience = max((s.lessons.patience(of) for of in formation.learners), default=1)
-    hold_until = now + s.settings.hold_limit_s * patience if told.hold else now
+    hold_until = s.now + s.settings.hold_limit_s * patience if told.hold else s.now
     s.undo = Undo(s.standing, s.diverged, s.episode, [])
     s.standing, s.floor = told, epoch
     s.episode = Episode(hold_until=hold_until)
@@ -283,7 +283,7 @@ def _answer(s: Situation, told: Announcement) -> None:
     s.out.append(Announce(told, tuple(sorted(seat.member for seat in seats))))
 
 
-def take_back(s: Situation, reason: str, now: float) -> None:
+def take_back(s: Situation, reason: str) -> None:
     """Undo an announcement that could not be saved; its epoch is not used again."""
     if s.undo is None:
         return
@@ -292,5 +292,5 @@ def take_back(s: Situation, reason: str, now: float) -> None:
         if process.join is None and not s.roster.lost(process.seat.member):
             process.join = join
     s.undo = None
-    s.retry_at = now + 1.0
+    s.retry_at = s.now + 1.0
     s.tell(f"the quorum cannot be saved: {reason}")

@@ -96,7 +96,7 @@ def decide(view: View, now: float) -> Decision:
     back = [name for name, fate in fates.items() if fate == "back"]
     fast = bool(back) and "missing" not in fates.values()
     if not fast:
-        blocked = _must_wait(view, asking, bool(back), now)
+        blocked = _must_wait(view, asking, now=now, back=bool(back))
         if blocked:
             return Decision(None, (), blocked)
     if any(replica.shrink_only for replica in asking.values()):
@@ -107,7 +107,7 @@ def decide(view: View, now: float) -> Decision:
     return Decision(
         members=agreement.holders or tuple(sorted(asking)),
         learners=agreement.behind if agreement.holders else (),
-        reason=_why(view, fates, asking, now),
+        reason=_why(view, asking, fates, now=now),
         fast=fast,
         all_dead=bool(fates) and not back,
         agreement=agreement,
@@ -154,7 +154,7 @@ def _unsafe(view: View, fates: Mapping[str, Fate]) -> str:
     return ""
 
 
-def _must_wait(view: View, asking: Mapping[str, ReplicaView], back: bool, now: float) -> str:
+def _must_wait(view: View, asking: Mapping[str, ReplicaView], *, back: bool, now: float) -> str:
     """Say whom a quorum that is not complete waits for."""
     settings = view.settings
     limit_s = settings.heartbeat_limit_s
@@ -175,7 +175,7 @@ def _must_wait(view: View, asking: Mapping[str, ReplicaView], back: bool, now: f
 
 
 def _why(
-    view: View, fates: Mapping[str, Fate], asking: Mapping[str, ReplicaView], now: float
+    view: View, asking: Mapping[str, ReplicaView], fates: Mapping[str, Fate], *, now: float
 ) -> str:
     """Say what the quorum rests on and why others are not in it."""
     parts = [f"{_names(asking)} joined"]

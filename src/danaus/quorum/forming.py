@@ -108,7 +108,7 @@ def _survived(standing: Announcement | None, agreement: Agreement) -> bool:
 
 
 def announcement_of(
-    formation: Formation, roster: Roster, epoch: Epoch, attempts: Mapping[str, int]
+    formation: Formation, roster: Roster, *, epoch: Epoch, attempts: Mapping[str, int]
 ) -> Announcement:
     """Return the announcement of a quorum.
 

@@ -97,6 +97,7 @@ class Situation:
     ledger_steps: int = 0
     resume: bool = False
     lost: bool = False
+    now: float = 0.0
     started: float = 0.0
     retry_at: float = 0.0
     roster: Roster = field(default_factory=Roster)
@@ -148,7 +149,7 @@ class Situation:
             return ()
         return (*self.standing.members, *(learner.seat for learner in self.standing.learners))
 
-    def hear(self, record: QuorumRecord | None, now: float) -> None:
+    def hear(self, record: QuorumRecord | None) -> None:
         """Note a quorum that someone stands or stood in."""
         if record is None or record.epoch <= self.forgotten:
             return
@@ -157,7 +158,7 @@ class Situation:
             self.heard = record
             ranks = Counter(incarnation_of(member) for member in record.members)
             for member in record.members:
-                self.roster.expect(Seat(member, ranks[incarnation_of(member)], ""), now)
+                self.roster.expect(Seat(member, ranks[incarnation_of(member)], ""), self.now)
 
     # -- instructions -------------------------------------------------------------------------
 
@@ -168,12 +169,10 @@ class Situation:
                 process.told = reason
                 self.out.append(TellWaiting(process.seat.member, reason))
 
-    def fence(
-        self, process: Process, now: float, reason: str, *, save_stacks: bool = False
-    ) -> None:
+    def fence(self, process: Process, reason: str, *, save_stacks: bool = False) -> None:
         """Have a process killed, unless that is under way."""
         if process.fenced_at is None and not self.roster.lost(process.seat.member):
-            process.fenced_at, process.fence_reason = now, reason
+            process.fenced_at, process.fence_reason = self.now, reason
             self.out.append(Fence(process.seat, reason, save_stacks))
 
     def refuse(self, processes: Iterable[Process], message: Refused) -> None:

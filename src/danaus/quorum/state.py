@@ -155,30 +155,30 @@ class QuorumMachine:
         self._pass_time(now)
         if not isinstance(event, DiskFailed):
             s.undo = None
-        _HANDLERS[type(event)](self, event, now)
+        _HANDLERS[type(event)](self, event)
         # Most events are heartbeats that change nothing; what they may change waits until due.
-        if not isinstance(event, Beaten) or self._restless or now >= self._due:
+        if not isinstance(event, Beaten) or self._restless or s.now >= self._due:
             self._restless = False
-            watch_processes(s, now)
-            convene(s, now)
-            tell_members(s, now)
-            self._due = self._next_moment(now)
+            watch_processes(s)
+            convene(s)
+            tell_members(s)
+            self._due = self._next_moment()
             s.out.append(WakeAt(self._due))
         return tuple(s.out)
 
     def _pass_time(self, now: float) -> None:
         s = self._s
         if self._last is None:
-            s.started = now
+            s.now = s.started = now
             s.episode = Episode(hold_until=now + s.settings.hold_limit_s)
             for seat in s.told():
                 s.roster.expect(seat, now)
                 s.out.append(ProbeProcess(seat))
         elif now - self._last > GAP_S:
             s.roster.excuse(now - self._last)
-        self._last = now
+        self._last = s.now = now
 
-    def _next_moment(self, now: float) -> float:
+    def _next_moment(self) -> float:
         """Return when something may be due that no event announces."""
         s, settings = self._s, self._s.settings
         moments = [s.retry_at, s.episode.hold_until, *s.roster.pauses.values()]
@@ -190,25 +190,25 @@ class QuorumMachine:
             if process.join is not None:
                 moments += [process.joined_at + settings.linger_s]
                 moments += [process.joined_at + settings.join_limit_s]
-        return min([now + LONGEST_SLEEP_S, *(moment for moment in moments if moment > now)])
+        return min([s.now + LONGEST_SLEEP_S, *(moment for moment in moments if moment > s.now)])
 
     # -- events -------------------------------------------------------------------------------
 
-    def _nothing(self, _event: Event, _now: float) -> None:
+    def _nothing(self, _event: Event) -> None:
         """Time passed, and that is all."""
 
-    def _registered(self, event: Registered, now: float) -> None:
-        self._s.hear(event.standing, now)
+    def _registered(self, event: Registered) -> None:
+        self._s.hear(event.standing)
         if event.seat.member not in self._s.roster.dead:
-            self._s.roster.seen(event.seat, now)
+            self._s.roster.seen(event.seat, self._s.now)
             remind(self._s, event.seat.member)
 
-    def _beaten(self, event: Beaten, now: float) -> None:
+    def _beaten(self, event: Beaten) -> None:
         s, member = self._s, event.member
         process = s.roster.processes.get(member)
         if process is None or member in s.roster.dead:
             return
-        s.roster.beat(member, now)
+        s.roster.beat(member, self._s.now)
         previous = s.previous
         if process.join is not None or previous is None or event.standing is None:
             return
@@ -220,21 +220,21 @@ class QuorumMachine:
             reason = f"epoch {event.standing} has ended, {previous.epoch} stands without it"
             s.out.append(Abort((member,), AbortExchange(event.standing, (), reason)))
 
-    def _join_asked(self, event: JoinAsked, now: float) -> None:
+    def _join_asked(self, event: JoinAsked) -> None:
         s, join, member = self._s, event.join, event.join.seat.member
         if member in s.roster.dead:
             return
-        process = s.roster.seen(join.seat, now)
+        process = s.roster.seen(join.seat, self._s.now)
         if join.number <= process.number:
             return  # repeated, or overtaken by a later one
         process.number = join.number
-        s.hear(join.report.last_quorum, now)
+        s.hear(join.report.last_quorum)
         if refusal := self._refusal(member):
             s.refuse([process], refusal)
         elif s.finished or self._knows_not(join):
             s.announce_again(join.seat)
         else:
-            s.roster.ask(process, join, now)
+            s.roster.ask(process, join, self._s.now)
 
     def _knows_not(self, join: Join) -> bool:
         """Tell whether the asker is in the standing quorum and was never told so."""
@@ -255,38 +255,38 @@ class QuorumMachine:
             return Refused(f"{member} {why}", "end this process")
         return s.stopped
 
-    def _leave_asked(self, event: LeaveAsked, _now: float) -> None:
+    def _leave_asked(self, event: LeaveAsked) -> None:
         s, of = self._s, incarnation_of(event.member)
         s.roster.shut_out[of] = f"leaves: {event.reason}"
         asking = [process for process in s.roster.ranks(of) if process.join is not None]
         s.refuse(asking, Refused(f"{of[0]} leaves: {event.reason}", "end this process"))
 
-    def _death_reported(self, event: DeathReported, now: float) -> None:
-        self._s.roster.bury(event.member, event.reason, now)
+    def _death_reported(self, event: DeathReported) -> None:
+        self._s.roster.bury(event.member, event.reason, self._s.now)
 
-    def _unreachable(self, event: Unreachable, _now: float) -> None:
+    def _unreachable(self, event: Unreachable) -> None:
         roster = self._s.roster
         if event.member in roster.processes and event.member not in roster.dead:
             roster.unreachable[event.member] = event.reason
 
-    def _disconnected(self, event: Disconnected, _now: float) -> None:
+    def _disconnected(self, event: Disconnected) -> None:
         process = self._s.roster.processes.get(event.member)
         if process is not None and not self._s.roster.lost(event.member):
             self._s.out.append(ProbeProcess(process.seat))
 
-    def _hang_suspected(self, event: HangSuspected, now: float) -> None:
+    def _hang_suspected(self, event: HangSuspected) -> None:
         process = self._s.roster.processes.get(event.member)
         if process is not None:
-            self._s.fence(process, now, event.reason, save_stacks=True)
+            self._s.fence(process, event.reason, save_stacks=True)
 
-    def _rebuild_asked(self, event: RebuildAsked, _now: float) -> None:
+    def _rebuild_asked(self, event: RebuildAsked) -> None:
         self._s.episode.rebuild = event.reason
 
-    def _disk_failed(self, event: DiskFailed, now: float) -> None:
-        take_back(self._s, event.reason, now)
+    def _disk_failed(self, event: DiskFailed) -> None:
+        take_back(self._s, event.reason)
 
 
-_HANDLERS: dict[type, Callable[[QuorumMachine, Any, float], None]] = {
+_HANDLERS: dict[type, Callable[[QuorumMachine, Any], None]] = {
     Started: QuorumMachine._nothing,
     TimePassed: QuorumMachine._nothing,
     Registered: QuorumMachine._registered,

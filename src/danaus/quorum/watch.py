@@ -14,39 +14,39 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from danaus.quorum.events import Abort, NotifyPending
-from danaus.quorum.messages import AbortExchange, ChangePending, Epoch, MemberId
+from danaus.quorum.messages import AbortExchange, ChangePending, MemberId
 from danaus.quorum.roster import Process, incarnation_of
 from danaus.quorum.situation import Situation
 
 
-def watch_processes(s: Situation, now: float) -> None:
+def watch_processes(s: Situation) -> None:
     """Fence who is silent, was replaced or has lost a sibling; give up fences that fail."""
     limit_s = s.settings.heartbeat_limit_s
     lively = {
         process.seat.member.replica_id
         for process in s.roster.processes.values()
-        if now - process.beat_at <= limit_s and not s.roster.lost(process.seat.member)
+        if s.now - process.beat_at <= limit_s and not s.roster.lost(process.seat.member)
     }
     for process in _counted(s):
-        silent_s = now - process.beat_at
+        silent_s = s.now - process.beat_at
         # If nobody is heard, it is this service that hears nothing.
         if silent_s > limit_s and lively - {process.seat.member.replica_id}:
-            s.fence(process, now, f"silent for {silent_s:.1f} s")
+            s.fence(process, f"silent for {silent_s:.1f} s")
     for member, process in sorted(s.roster.processes.items()):
         of = incarnation_of(member)
         if s.roster.lost(member):
             continue
         if not s.roster.is_newest(of):
-            s.fence(process, now, f"replaced by {of[0]}#{s.roster.newest[of[0]]}")
+            s.fence(process, f"replaced by {of[0]}#{s.roster.newest[of[0]]}")
         elif loss := s.roster.loss(of):
-            s.fence(process, now, f"its replica {loss}")
-        if process.fenced_at is not None and now - process.fenced_at >= s.settings.fence_limit_s:
+            s.fence(process, f"its replica {loss}")
+        if process.fenced_at is not None and s.now - process.fenced_at >= s.settings.fence_limit_s:
             s.roster.unreachable[member] = (
                 f"{process.fence_reason}; not killed within {s.settings.fence_limit_s:g} s"
             )
 
 
-def tell_members(s: Situation, now: float) -> None:
+def tell_members(s: Situation) -> None:
     """Tell the members of the standing quorum what they must know while it stands."""
     previous = s.previous
     if previous is None or s.finished:
@@ -55,10 +55,10 @@ def tell_members(s: Situation, now: float) -> None:
     staying = [m for m in previous.members if m not in losses and not s.roster.is_joined(m)]
     if not staying:
         return
-    abort = _why_abort(s, previous.members, losses, now)
+    abort = _why_abort(s, previous.members, losses)
     if abort:
-        _abort(s, previous.epoch, staying, tuple(losses), abort)
-    if change := abort or _why_change(s, previous.members, now):
+        _abort(s, staying, AbortExchange(previous.epoch, tuple(losses), abort))
+    if change := abort or _why_change(s, previous.members):
         news = tuple(member for member in staying if member not in s.episode.notified)
         if news:
             s.episode.notified.update(news)
@@ -82,9 +82,7 @@ def _counted(s: Situation) -> list[Process]:
     return [process for process in known if process is not None]
 
 
-def _why_abort(
-    s: Situation, members: Iterable[MemberId], losses: dict[MemberId, str], now: float
-) -> str:
+def _why_abort(s: Situation, members: Iterable[MemberId], losses: dict[MemberId, str]) -> str:
     if losses:
         whole = {member.replica_id: loss for member, loss in sorted(losses.items())}
         return "; ".join(f"{replica_id} {loss}" for replica_id, loss in whole.items())
@@ -93,27 +91,26 @@ def _why_abort(
     if s.holding():
         return ""
     joined = [p for m in members if (p := s.roster.processes.get(m)) and p.join is not None]
-    if joined and now - min(p.joined_at for p in joined) >= s.settings.linger_s:
+    if joined and s.now - min(p.joined_at for p in joined) >= s.settings.linger_s:
         return f"{', '.join(str(p.seat.member) for p in joined)} turned to the service"
     return ""
 
 
-def _abort(
-    s: Situation, epoch: Epoch, staying: list[MemberId], dead: tuple[MemberId, ...], reason: str
-) -> None:
+def _abort(s: Situation, staying: list[MemberId], message: AbortExchange) -> None:
+    reason = message.reason
     news = tuple(member for member in staying if s.episode.aborted.get(member) != reason)
     if news:
         s.episode.aborted.update(dict.fromkeys(news, reason))
-        s.out.append(Abort(news, AbortExchange(epoch, dead, reason)))
+        s.out.append(Abort(news, message))
 
 
-def _why_change(s: Situation, members: Iterable[MemberId], now: float) -> str:
+def _why_change(s: Situation, members: Iterable[MemberId]) -> str:
     """Return why the membership is about to change; empty: it is not."""
     inside = {incarnation_of(member) for member in members}
     for of in sorted(inside):
         if reason := s.roster.shut_out.get(of):
             return f"{of[0]} {reason}"
     for of in sorted(s.roster.newest.items()):
-        if of not in inside and s.roster.has_joined(of) and not s.roster.gone(of, now):
+        if of not in inside and s.roster.has_joined(of) and not s.roster.gone(of, s.now):
             return f"{of[0]}#{of[1]} is ready to join"
     return ""
