@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _MOST_NUMBERED = 24
 _MOST_LISTED = 8
 _WIDTH_IN = 11.0
+_DPI = 160
 _LOSS_IN = 3.5
 _TALLEST_LANES_IN = 6.0
 _LEFT, _WIDE = 0.115, 0.862
@@ -112,7 +113,7 @@ def draw(record: RunRecord, reference: RunRecord | None = None, *, theme: Theme 
     lanes_in = max(0.8, min(_TALLEST_LANES_IN, 0.36 * num_lanes))
     list_in = 0.25 * min(len(told), _MOST_LISTED + 1)
     height_in = 0.95 + _LOSS_IN + 0.90 + lanes_in + 0.62 + list_in + 0.15
-    figure = Figure(figsize=(_WIDTH_IN, height_in), dpi=160, facecolor=theme.paper)
+    figure = Figure(figsize=(_WIDTH_IN, height_in), dpi=_DPI, facecolor=theme.paper)
     FigureCanvasAgg(figure)
     _title(figure, record, len(told), theme)
     loss_axes = _axes_at(figure, 0.95, _LOSS_IN)

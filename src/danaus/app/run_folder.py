@@ -78,7 +78,7 @@ class RunFolder:
             ConfigError: The path is something else, or cannot be written.
         """
         path = path.absolute()
-        _refuse_used(path)
+        refuse_used(path)
         folder = cls(path)
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -305,8 +305,13 @@ class RunFolder:
             )
 
 
-def _refuse_used(path: Path) -> None:
-    """Raise unless ``path`` is free for a new run."""
+def refuse_used(path: Path) -> None:
+    """Raise unless ``path`` is free for a new run.
+
+    Raises:
+        RunFolderBusy: It holds another run.
+        ConfigError: It is something else.
+    """
     if (path / "config.toml").exists():
         raise RunFolderBusy(
             path=str(path),

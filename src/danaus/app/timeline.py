@@ -226,9 +226,27 @@ def _moments(record: RunRecord, fault: Fault) -> list[tuple[float, str]]:
     """Return what the journal tells of a fault, each thing once though each rank reports it."""
     told: dict[str, float] = {}
     for event in record.events:
-        if event.time >= fault.time and event.name in _TELL and _follows(event, fault):
-            told.setdefault(_TELL[event.name](event), event.time)
+        if event.time < fault.time:
+            continue
+        if event.name == Event.QUORUM_ANNOUNCED:
+            words = _told_quorum(event, fault) if told else ""
+        else:
+            known = event.name in _TELL and _follows(event, fault)
+            words = _TELL[event.name](event) if known else ""
+        if words:
+            told.setdefault(words, event.time)
     return [(time, words) for words, time in told.items()]
+
+
+def _told_quorum(event: Happening, fault: Fault) -> str:
+    """Return words for a quorum once the fault is known: the target is out of it, or in again."""
+    if fault.target == SERVICE or fault.kind == FaultKind.FLIP_BIT or event.facts.get("hold"):
+        return ""
+    members = {replica_of(m): incarnation_of(m) for m in event.names("members")}
+    if fault.target not in members:
+        return "the others are a quorum without it"
+    later = fault.incarnation is None or members[fault.target] > fault.incarnation
+    return "it is a member again" if later else ""
 
 
 def _told_exit(event: Happening) -> str:
@@ -240,7 +258,7 @@ def _told_exit(event: Happening) -> str:
 
 def _told_healing(event: Happening) -> str:
     size = event.number("bytes") or 0.0
-    donors = ", ".join(event.names("donors")) or "its peers"
+    donors = ", ".join(sorted({replica_of(d) for d in event.names("donors")})) or "its peers"
     return f"it has learned step {event.text('step')} from {donors} ({size / 1e6:.1f} MB)"
 
 
@@ -253,7 +271,7 @@ _TELL: dict[str, Callable[[Happening], str]] = {
     Event.PROCESS_STARTED: lambda e: f"it is started again (pid {e.text('pid')})",
     Event.LEARNING_STARTED: lambda e: f"it learns step {e.text('step')}",
     Event.HEALED: _told_healing,
-    Event.MEMBER_ENTERED: lambda e: f"it is a member again after step {e.text('step')}",
+    Event.MEMBER_ENTERED: lambda _: "it is a member again",
 }
 
 

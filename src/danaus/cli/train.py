@@ -7,18 +7,19 @@ import datetime as dt
 import difflib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import tyro
 from rich.console import Console
 
-from danaus.app.run_folder import RunFolder, default_run_path
+from danaus.app.run_folder import RunFolder, default_run_path, refuse_used
 from danaus.app.settings import RunConfig, resumed
 from danaus.cli.arguments import Given, read, show_help, wants_help
 from danaus.core.config import load
 from danaus.core.errors import ConfigError
 from danaus.train.presets import PRESETS, preset
 
+C = TypeVar("C", bound=RunConfig)
 _OWN = ("config", "resume")
 
 
@@ -48,9 +49,10 @@ def run(arguments: list[str]) -> int:
     if not given.values and "config" not in given.settings:
         return _list_presets(given)
     settings = settle(given)
+    path = place(settings, given)
+    refuse_used(path)
     check(settings)
-    with RunFolder.create(place(settings, given), settings) as folder:
-        return _train(settings, folder, resume=False)
+    return _train(begin(path, settings), resume=False)
 
 
 def settle(given: Given) -> RunConfig:
@@ -101,6 +103,20 @@ def place(settings: RunConfig, given: Given) -> Path:
     return default_run_path(name, dt.datetime.now().astimezone())
 
 
+def begin(path: Path, settings: C) -> C:
+    """Make the folder of a new run; return the settings as they are written there.
+
+    Paths become absolute: the run may go on from another folder.
+    """
+    data = settings.data
+    if data.path:
+        data = dataclasses.replace(data, path=str(Path(data.path).absolute()))
+    settings = dataclasses.replace(settings, run_dir=path.absolute(), data=data)
+    # The run's controller holds it from here on.
+    RunFolder.create(path, settings).release()
+    return settings
+
+
 def _go_on(given: Given) -> int:
     if given.values or "config" in given.settings:
         raise ConfigError(
@@ -113,17 +129,16 @@ def _go_on(given: Given) -> int:
     if "run_dir" in flags:
         raise ConfigError("--run-dir and --resume name two folders", to_do="leave out --run-dir")
     settings = resumed(load(RunConfig, toml=folder.config_path), flags)
-    check(settings)
     with folder:
-        folder.hold()
-        return _train(settings, folder, resume=True)
+        folder.hold()  # now rather than after torch is loaded: another controller may be alive
+    check(settings)
+    return _train(dataclasses.replace(settings, run_dir=folder.path), resume=True)
 
 
-def _train(settings: RunConfig, folder: RunFolder, *, resume: bool) -> int:
+def _train(settings: RunConfig, *, resume: bool) -> int:
     from danaus.app.experiment import run_training
 
-    settings = dataclasses.replace(settings, run_dir=folder.path)
-    code: int = run_training(settings, folder, resume=resume, console=Console())
+    code: int = run_training(settings, resume=resume, console=Console())
     return code
 
 

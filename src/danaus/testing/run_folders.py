@@ -169,7 +169,7 @@ class StoryTeller:
         facts = {
             "bytes": 4_500_000,
             "duration_s": 0.05,
-            "donors": [n for n in self.names if n != name],
+            "donors": [f"{n}/0#0" for n in self.names if n != name],
         }
         self.record("healed", replica=name, incarnation=incarnation, step=self.step, **facts)
         self.announce()
