@@ -21,6 +21,7 @@ Invariants:
 from __future__ import annotations
 
 import enum
+import functools
 import struct
 from collections.abc import Sequence
 
@@ -40,6 +41,7 @@ _U64 = struct.Struct("<Q")
 _MAGIC = b"dnF1"
 _SCRATCH_BYTES = 64 * 1024
 _DIRECT_BYTES = 32 * 1024
+_JOIN_BYTES = 16 * 1024  # up to here copying together beats hashing piece by piece
 
 
 class Kind(enum.IntEnum):
@@ -90,6 +92,9 @@ def payload_hash(parts: Sequence[Buffer]) -> int:
         return digest
     if not parts:
         return 0
+    if sum(map(len, parts)) <= _JOIN_BYTES:
+        joined: int = xxhash.xxh3_64_intdigest(b"".join(parts))
+        return joined
     running = xxhash.xxh3_64()
     for part in parts:
         running.update(part)
@@ -111,14 +116,20 @@ def encode_head(
         MessageTooLarge: More parts or bytes than a frame holds.
     """
     lengths = [len(part) for part in parts]
-    if sum(lengths) > max_frame_bytes:
-        raise MessageTooLarge(size=sum(lengths), limit=max_frame_bytes, unit="bytes")
-    if len(lengths) > MAX_PARTS:
-        raise MessageTooLarge(size=len(lengths), limit=MAX_PARTS, unit="parts")
-    head = _FIXED.pack(_MAGIC, kind, 0, len(lengths), number, ack, payload_hash(parts))
-    if lengths:
-        head += struct.pack(f"<{len(lengths)}Q", *lengths)
+    count, size = len(lengths), sum(lengths)
+    if size > max_frame_bytes:
+        raise MessageTooLarge(size, max_frame_bytes, "bytes")
+    if count > MAX_PARTS:
+        raise MessageTooLarge(count, MAX_PARTS, "parts")
+    digest = payload_hash(parts)
+    head = _unsealed(count).pack(_MAGIC, kind, 0, count, number, ack, digest, *lengths)
     return head + _U64.pack(xxhash.xxh3_64_intdigest(head))
+
+
+@functools.lru_cache(maxsize=64)
+def _unsealed(num_parts: int) -> struct.Struct:
+    """Return the layout of a head but for its checksum."""
+    return struct.Struct(f"{_FIXED.format}{num_parts}Q")
 
 
 def rest_of_head_bytes(fixed: Buffer, peer: str) -> int:
@@ -222,7 +233,7 @@ class FrameParser:
                 self._finish_payload(frames)
             else:
                 self._end += count
-            while self._advance(frames):
+            while self._start < self._end and (self._take_whole(frames) or self._advance(frames)):
                 pass
         except FrameDamaged as damage:
             self.damage = damage
@@ -245,6 +256,37 @@ class FrameParser:
             view = view[count:]
             frames += self.filled(count)
         return frames
+
+    def _take_whole(self, frames: list[Frame]) -> bool:
+        """Take the frame that lies in scratch as a whole, if one does: the usual case.
+
+        Whatever is wrong is left to ``_advance``, which knows what to say.
+        """
+        start, scratch = self._start, self._scratch
+        if self._head is not None or self._end - start < FIXED_BYTES + _U64.size:
+            return False
+        magic, _, _, num_parts = _START.unpack_from(scratch, start)
+        body = start + FIXED_BYTES + 8 * num_parts + _U64.size
+        if magic != _MAGIC or self._end < body or num_parts > MAX_PARTS:
+            return False
+        _, kind, flags, _, number, ack, digest, *lengths = _unsealed(num_parts).unpack_from(
+            scratch, start
+        )
+        stop = body + sum(lengths)
+        if kind not in _KINDS or flags or stop > self._end or stop - body > self._limit:
+            return False
+        (checksum,) = _U64.unpack_from(scratch, body - _U64.size)
+        if checksum != xxhash.xxh3_64_intdigest(scratch[start : body - _U64.size]):
+            return False
+        if digest != (xxhash.xxh3_64_intdigest(scratch[body:stop]) if num_parts else 0):
+            return False
+        parts = []
+        for length in lengths:
+            parts.append(bytearray(scratch[body : body + length]))
+            body += length
+        self._start = stop
+        frames.append(Frame(_KINDS[kind], number, ack, parts))
+        return True
 
     def _advance(self, frames: list[Frame]) -> bool:
         """Take one step with what lies in scratch; tell whether another may follow."""

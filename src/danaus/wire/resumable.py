@@ -13,14 +13,13 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from danaus.core.errors import ChannelClosed, DanausError, FrameDamaged, MessageTooLarge
 from danaus.wire.channel import Channel
 from danaus.wire.codec import own
-from danaus.wire.frame import DEFAULT_MAX_FRAME_BYTES, MAX_PARTS, Buffer, Frame, Kind
+from danaus.wire.frame import DEFAULT_MAX_FRAME_BYTES, MAX_PARTS, Buffer, Frame, Kind, flat
 from danaus.wire.inbox import Inbox
 from danaus.wire.owned_tasks import OwnedTasks
 from danaus.wire.resume import Window, WindowBroken
@@ -106,7 +105,8 @@ class Session:
         """
         if self._closing or self._closed.done():
             raise self._reason()
-        size = sum(part.nbytes if isinstance(part, memoryview) else len(part) for part in parts)
+        parts = [flat(part) for part in parts]
+        size = sum(map(len, parts))
         if size > self._max_frame_bytes:
             raise MessageTooLarge(size, self._max_frame_bytes, "bytes")
         if len(parts) > MAX_PARTS:
@@ -292,20 +292,21 @@ class Session:
 
     def _push(self, kind: Kind, parts: Sequence[Buffer], number: int) -> None:
         if self._channel is not None:
-            # A connection that was just lost reports so by itself; the window keeps the message.
-            with contextlib.suppress(ChannelClosed):
+            try:
                 self._channel.push(parts, kind, number=number, ack=self._window.take_ack())
+            except ChannelClosed:
+                pass  # just lost: that is reported by itself, and the window keeps the message
 
     def _frames(self, channel: Channel, frames: list[Frame]) -> None:
-        with contextlib.ExitStack() as stack:
-            stack.callback(self.end, "what receives its messages failed")
-            try:
-                for frame in frames:
-                    if channel is self._channel:
-                        self._frame(frame)
-            except WindowBroken as broken:
-                self.end(str(FrameDamaged(self.peer, str(broken))))
-            stack.pop_all()
+        try:
+            for frame in frames:
+                if channel is self._channel:
+                    self._frame(frame)
+        except WindowBroken as broken:
+            self.end(str(FrameDamaged(self.peer, str(broken))))
+        except BaseException:
+            self.end("what receives its messages failed")
+            raise
         if channel is self._channel:
             self._acknowledge()
 

@@ -71,7 +71,7 @@ class Secret:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError as error:
             raise ConfigError(name, f"cannot be opened: {error.strerror}") from error
-        with os.fdopen(fd, "rb") as file:
+        try:
             facts = os.fstat(fd)
             if not stat.S_ISREG(facts.st_mode):
                 raise ConfigError(name, "must be a plain file")
@@ -80,7 +80,9 @@ class Secret:
             if facts.st_mode & 0o077:
                 mode = stat.S_IMODE(facts.st_mode)
                 raise ConfigError(name, f"has mode {mode:04o}", f"chmod 600 {os.fspath(path)}")
-            return cls._from_text(file.read(_TEXT_LIMIT_BYTES), name)
+            return cls._from_text(os.read(fd, _TEXT_LIMIT_BYTES), name)
+        finally:
+            os.close(fd)
 
     @classmethod
     def from_fd(cls, fd: int) -> Secret:

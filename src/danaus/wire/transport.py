@@ -191,7 +191,7 @@ class SocketTransport:
         )
         size = len(head) + sum(map(len, bodies))
         if size <= _JOIN_BYTES:
-            self._out.append(b"".join((head, *bodies)) if bodies else head)
+            self._out.append(b"".join((head, *bodies)))
         else:
             self._out.append(head)
             self._out.extend(body for body in bodies if len(body))
@@ -249,6 +249,9 @@ class SocketTransport:
     def _consume(self, sent: int) -> None:
         self._written_bytes += sent
         out = self._out
+        if len(out) == 1 and len(out[0]) == sent and not self._waiters:
+            out.clear()
+            return
         while sent:
             first = out[0]
             if len(first) > sent:

@@ -1,0 +1,72 @@
+"""Positions that another process reads at any moment (P-3)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from danaus.core.errors import ConfigError
+from danaus.wire.position import Phase, Position, PositionBlock
+
+
+def test_a_reader_sees_what_was_written_last(tmp_path: Path) -> None:
+    worker = PositionBlock.create(tmp_path / "p")
+    agent = PositionBlock.open(tmp_path / "p")
+    assert agent.read() == Position(0, Phase.START, 0, 1)
+    worker.write(7, Phase.REDUCE, 3)
+    assert agent.read() == Position(7, Phase.REDUCE, 3, 2)
+    worker.advance_collective()
+    worker.advance_collective()
+    assert agent.read() == worker.read() == Position(7, Phase.REDUCE, 5, 4)
+    worker.close()
+    agent.close()
+    assert (tmp_path / "p").stat().st_mode & 0o777 == 0o600
+
+
+def test_creating_again_resets_and_opening_goes_on(tmp_path: Path) -> None:
+    first = PositionBlock.create(tmp_path / "p")
+    first.write(5, Phase.VOTE, 1)
+    second = PositionBlock.open(tmp_path / "p")
+    second.write(6, Phase.APPLY, 0)
+    assert first.read() == Position(6, Phase.APPLY, 0, 3)
+    third = PositionBlock.create(tmp_path / "p")
+    assert first.read() == Position(0, Phase.START, 0, 1)
+    for block in (first, second, third):
+        block.close()
+
+
+@given(st.integers(0, 130), st.integers(0, 255), st.integers(1, 5))
+def test_a_torn_write_leaves_an_older_position(where: int, value: int, writes: int) -> None:
+    path = Path(f"/dev/shm/danaus-test-{os.getpid()}")
+    worker = PositionBlock.create(path)
+    try:
+        for n in range(writes):
+            worker.write(n, Phase.COMPUTE, n)
+        agent = PositionBlock.open(path)
+        if where < 128:
+            agent._memory[where] = value
+        got = agent.read()
+        assert got == Position(writes - 1, Phase.COMPUTE, writes - 1, writes + 1) or (
+            got.writes == writes
+        )
+        agent.close()
+    finally:
+        worker.close()
+        path.unlink()
+
+
+def test_what_is_no_block_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="missing"):
+        PositionBlock.open(tmp_path / "missing")
+    (tmp_path / "short").write_bytes(b"x")
+    with pytest.raises(ConfigError, match="short"):
+        PositionBlock.open(tmp_path / "short")
+
+
+def test_phases_are_in_the_order_of_a_step() -> None:
+    assert [phase.name for phase in sorted(Phase) if phase.waits] == ["JOIN", "LEARN", "HOLD"]
+    assert Phase.COMPUTE < Phase.REDUCE < Phase.VOTE < Phase.APPLY

@@ -1,0 +1,85 @@
+"""The secret does not show itself, and its file is checked (W-2)."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+
+from danaus.core.errors import ConfigError
+from danaus.wire.secret import SECRET_BYTES, Secret
+
+KEY = bytes(range(SECRET_BYTES))
+
+
+def test_it_travels_by_file(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    secret = Secret.create(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert Secret.load(path) == secret
+    assert Secret.generate() != secret
+    with pytest.raises(ConfigError, match="exists"):
+        Secret.create(path)
+
+
+def test_it_travels_by_descriptor() -> None:
+    secret = Secret.generate()
+    fd = secret.to_fd()
+    assert not os.get_inheritable(fd)
+    assert Secret.from_fd(fd) == secret
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o777])
+def test_a_file_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "secret"
+    Secret.create(path)
+    path.chmod(mode)
+    with pytest.raises(ConfigError, match="chmod 600"):
+        Secret.load(path)
+
+
+def test_what_is_no_plain_file_is_refused(tmp_path: Path) -> None:
+    Secret.create(tmp_path / "secret")
+    (tmp_path / "link").symlink_to(tmp_path / "secret")
+    os.mkfifo(tmp_path / "fifo", 0o600)
+    (tmp_path / "folder").mkdir(mode=0o700)
+    for name in ("link", "fifo", "folder", "missing"):
+        with pytest.raises(ConfigError, match=name):
+            Secret.load(tmp_path / name)
+
+
+@pytest.mark.parametrize("text", ["", "ab", "zz" * 32, "ab" * 31, "ab" * 33, "\xff" * 64])
+def test_what_is_no_secret_is_refused_and_not_repeated(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "secret"
+    path.write_text(text)
+    path.chmod(0o600)
+    with pytest.raises(ConfigError) as refused:
+        Secret.load(path)
+    assert not text or text not in str(refused.value)
+
+
+def test_it_does_not_show_itself() -> None:
+    secret = Secret(KEY)
+    for shown in (repr(secret), str(secret), f"{secret}", f"{[secret]}"):
+        assert shown.strip("[]") == "Secret(hidden)"
+    with pytest.raises(TypeError):
+        pickle.dumps(secret)
+    with pytest.raises(TypeError):
+        vars(secret)
+    assert copy.deepcopy(secret) is secret
+    with pytest.raises(ConfigError) as refused:
+        Secret(KEY + b"more")
+    assert KEY.hex() not in str(refused.value)
+
+
+def test_each_purpose_has_a_key_of_its_own() -> None:
+    secret = Secret(KEY)
+    assert secret.mac(b"a", b"message") != secret.mac(b"b", b"message")
+    assert secret.mac(b"a", b"message") == Secret(KEY).mac(b"a", b"message")
+    assert hash(secret) == hash(Secret(KEY))
+    assert secret != KEY
