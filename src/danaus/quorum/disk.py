@@ -1,0 +1,121 @@
+"""What the quorum service keeps on disk: one small file, whole or not there.
+
+Owns the file's format and its writing.  What stands in it, and when, is ``quorum.state``'s.
+
+Invariants:
+    Q-1: once ``save`` has returned, the quorum survives a power loss: the file is written beside,
+    synced, renamed, and its folder synced.  Where ``save`` raises, nobody may be told of it.
+    A file that is torn or not ours counts as lost, never as a quorum.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from pathlib import Path
+
+import msgspec
+import xxhash
+
+from danaus.quorum.events import Saved
+
+FILE = "state.json"
+FORMAT = "danaus quorum 1"
+_log = logging.getLogger("danaus.quorum")
+
+
+class _Sealed(msgspec.Struct, frozen=True):
+    """The file: the saved value, and the checksum of its bytes."""
+
+    format: str
+    checksum: str
+    saved: msgspec.Raw
+
+
+class QuorumDisk:
+    """The service's file in its folder.
+
+    Args:
+        folder: Made (0700) if it is not there.
+
+    Raises:
+        OSError: The folder cannot be made.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / FILE
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def save(self, saved: Saved) -> None:
+        """Replace what is saved.
+
+        Raises:
+            OSError: It is not known to be saved: the disk is full, or failed.
+        """
+        body = msgspec.json.encode(saved)
+        sealed = _Sealed(FORMAT, xxhash.xxh3_128_hexdigest(body), msgspec.Raw(body))
+        beside = self.path.with_suffix(".new")
+        try:
+            _write_synced(beside, msgspec.json.format(msgspec.json.encode(sealed), indent=1))
+            os.replace(beside, self.path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                beside.unlink(missing_ok=True)
+            raise
+        _sync_folder(self.path.parent)
+
+    def load(self) -> Saved | None:
+        """Return what is saved; None where nothing is, or nothing that can be trusted.
+
+        Raises:
+            OSError: The file is there but cannot be read.
+        """
+        try:
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+        try:
+            return _unsealed(data)
+        except msgspec.DecodeError as error:
+            _log.error("%s counts as lost: %s", self.path, error)
+            return None
+
+
+def _unsealed(data: bytes) -> Saved:
+    """Return the saved value of a file's bytes.
+
+    Raises:
+        msgspec.DecodeError: They are not what ``save`` wrote.
+    """
+    try:
+        sealed = msgspec.json.decode(data, type=_Sealed)
+        if sealed.format != FORMAT:
+            raise msgspec.DecodeError(f"its format is {sealed.format!r}, not {FORMAT!r}")
+        saved = msgspec.json.decode(sealed.saved, type=Saved)
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise msgspec.DecodeError(str(error)) from error
+    # The checksum is of the compact form: the file itself is laid out to be read by people.
+    if xxhash.xxh3_128_hexdigest(msgspec.json.encode(saved)) != sealed.checksum:
+        raise msgspec.DecodeError("its checksum does not match: it is torn or was edited")
+    return saved
+
+
+def _write_synced(path: Path, data: bytes) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    file = os.open(path, flags, 0o600)
+    try:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(file, rest) :]
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def _sync_folder(folder: Path) -> None:
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

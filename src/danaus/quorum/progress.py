@@ -1,0 +1,252 @@
+"""Who hangs: judging processes by how far they have come (P-3).
+
+Owns the judgement only.  Positions come from the host agents (``wire.lifecycle``); what is done
+about a verdict is the machine's (``quorum.state``).  Pure.
+
+A position is ``(step, phase, collective)``: the higher, the further on.  Processes wait for each
+other, so that many stand still when one hangs; only those furthest behind can be the cause.
+
+Invariants:
+    P-3: a rank that waits for another is never suspected; where more than a quarter of the fleet
+    stalls at once nobody is, and it is reported; where all stand at one position the group is
+    rebuilt once, then all are suspected.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from danaus.quorum.messages import MemberId
+
+KEPT_DURATIONS = 64
+
+Position = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressSettings:
+    """How long a process may stand still.
+
+    Args:
+        hang_limit_s: The limit, if it is named; None: it follows the work.
+        factor: The limit in medians of the phase's duration.
+        least_s: It is never under this.
+        first_limit_s: The limit before a phase's duration is known, and in a process's first
+            step: room for compilation.  A named limit is stretched by ``factor`` there instead,
+            and to at least half a minute.
+        rebuild_s: How long the members of a rebuilt group may take to leave where they stand.
+        stale_s: Positions older than this say nothing.
+    """
+
+    hang_limit_s: float | None = None
+    factor: float = 10.0
+    least_s: float = 5.0
+    first_limit_s: float = 300.0
+    rebuild_s: float = 0.25
+    stale_s: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """Where one process stands, as its host agent saw it.
+
+    Args:
+        position: ``(step, phase, collective)``.
+        still_s: How long it has stood there, in seconds.
+        waiting: It stands there for others, or is done.
+        starting: It has not come to its first step yet.
+        where: The position in words.
+    """
+
+    position: Position
+    still_s: float
+    waiting: bool = False
+    starting: bool = False
+    where: str = ""
+
+    def __str__(self) -> str:
+        step, phase, collective = self.position
+        return self.where or f"step {step}, phase {phase}, collective {collective}"
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """This process hangs: fence it."""
+
+    member: MemberId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildGroup:
+    """All stand at one position: form the group anew."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StormReported:
+    """Too many stall at once for it to be their fault: report storage or network."""
+
+    reason: str
+
+
+Verdict = Suspect | RebuildGroup | StormReported
+
+
+@dataclass(slots=True)
+class _Track:
+    """What is known of one process."""
+
+    seen: Observation
+    at: float
+    fresh_until_step: int | None = None
+    suspected: bool = False
+
+
+@dataclass(slots=True)
+class _Rebuild:
+    """The group was rebuilt because all stood in this step."""
+
+    step: int
+    at: float
+
+
+@dataclass(slots=True)
+class StallJudge:
+    """Judge who hangs.
+
+    Args:
+        settings: Its limits.
+    """
+
+    settings: ProgressSettings = field(default_factory=ProgressSettings)
+    _tracks: dict[MemberId, _Track] = field(default_factory=dict)
+    _durations: dict[int, deque[float]] = field(default_factory=dict)
+    _rebuilt: _Rebuild | None = None
+    _storm: frozenset[MemberId] = frozenset()
+    _pardoned_at: float = -math.inf
+
+    def observe(self, seen: Mapping[MemberId, Observation], now: float) -> tuple[Verdict, ...]:
+        """Take in positions that were read at one moment and return what they mean.
+
+        Args:
+            seen: By process; others keep what was seen of them last.
+            now: Seconds on one monotonic clock.
+        """
+        for member, observation in seen.items():
+            self._take(member, observation, now)
+        return self._judge(now)
+
+    def forget(self, members: Iterable[MemberId], now: float) -> None:
+        """Drop processes that are dead or out of reach.
+
+        Whoever stood still may have waited for them, and begins to count anew.
+        """
+        for member in members:
+            if self._tracks.pop(member, None) is not None:
+                self._pardoned_at = now
+
+    # -- what is known ------------------------------------------------------------------------
+
+    def _take(self, member: MemberId, seen: Observation, now: float) -> None:
+        track = self._tracks.get(member)
+        if track is None:
+            track = self._tracks[member] = _Track(seen, now)
+        elif seen.position != track.seen.position or seen.still_s < track.seen.still_s:
+            if not track.seen.waiting:
+                stood_s = track.seen.still_s + max(0.0, now - seen.still_s - track.at)
+                phase = track.seen.position[1]
+                self._durations.setdefault(phase, deque(maxlen=KEPT_DURATIONS)).append(stood_s)
+            track.suspected = False
+        if seen.starting:
+            track.fresh_until_step = -1
+        elif track.fresh_until_step == -1 and not seen.waiting:
+            track.fresh_until_step = seen.position[0]
+        track.seen, track.at = seen, now
+
+    def limit_s(self, member: MemberId) -> float:
+        """Return how long a process may stand where it stands now, in seconds."""
+        track, settings = self._tracks[member], self.settings
+        step, phase, _ = track.seen.position
+        fresh = track.fresh_until_step
+        first = fresh is not None and (fresh == -1 or step <= fresh)
+        if settings.hang_limit_s is not None:
+            stretched = max(settings.factor * settings.hang_limit_s, 30.0)
+            return stretched if first else settings.hang_limit_s
+        known = self._durations.get(phase)
+        if first or not known:
+            return settings.first_limit_s
+        return max(settings.least_s, settings.factor * statistics.median(known))
+
+    def _still_s(self, member: MemberId) -> float:
+        track = self._tracks[member]
+        return min(track.seen.still_s, track.at - self._pardoned_at)
+
+    # -- judging ------------------------------------------------------------------------------
+
+    def _judge(self, now: float) -> tuple[Verdict, ...]:
+        live = {
+            member: track
+            for member, track in self._tracks.items()
+            if now - track.at <= self.settings.stale_s and not track.seen.waiting
+        }
+        stalled = {m for m in live if self._still_s(m) >= self.limit_s(m)}
+        if not stalled:
+            self._storm = frozenset()
+            return ()
+        # One that only starts is behind all others, but they do not wait for it.
+        running = {m: track for m, track in live.items() if not track.seen.starting}
+        behind = min((track.seen.position for track in running.values()), default=None)
+        last = [m for m, track in running.items() if track.seen.position == behind]
+        if len(last) == len(running) and stalled.issuperset(last) and len(_replicas(last)) > 1:
+            return self._all_at_one(sorted(last), now)
+        return self._suspect(sorted(m for m in stalled if m in last or m not in running), now)
+
+    def _all_at_one(self, members: list[MemberId], now: float) -> tuple[Verdict, ...]:
+        """Rebuild the group the first time that all stand in this step, then suspect all."""
+        seen, done = self._tracks[members[0]].seen, self._rebuilt
+        if done is None or done.step != seen.position[0]:
+            self._rebuilt = _Rebuild(seen.position[0], now)
+            return (RebuildGroup(f"all stand still at {seen} for {seen.still_s:.1f} s"),)
+        if now - done.at < min(self.limit_s(member) for member in members):
+            return ()
+        return self._accuse(members, "all stand there, again after a rebuild; ")
+
+    def _suspect(self, suspects: list[MemberId], now: float) -> tuple[Verdict, ...]:
+        done = self._rebuilt
+        if done is not None and now - done.at < self.settings.rebuild_s:
+            return ()
+        fleet = _replicas(m for m, t in self._tracks.items() if now - t.at <= self.settings.stale_s)
+        accused = _replicas(suspects)
+        if len(accused) <= max(1, len(fleet) / 4):
+            return self._accuse(suspects)
+        if self._storm >= frozenset(suspects):
+            return ()
+        self._storm = frozenset(suspects)
+        names = ", ".join(str(member) for member in suspects)
+        return (
+            StormReported(
+                f"{len(accused)} of {len(fleet)} replicas stall at once ({names}): nobody is "
+                "evicted; look at storage and network"
+            ),
+        )
+
+    def _accuse(self, members: list[MemberId], why: str = "") -> tuple[Verdict, ...]:
+        """Name those that were not named yet for where they stand."""
+        verdicts = []
+        for member in members:
+            track, limit_s = self._tracks[member], self.limit_s(member)
+            if not track.suspected:
+                track.suspected = True
+                stands = f"stands still at {track.seen} for {track.seen.still_s:.1f} s"
+                verdicts.append(Suspect(member, f"{stands} ({why}limit {limit_s:.1f} s)"))
+        return tuple(verdicts)
+
+
+def _replicas(members: Iterable[MemberId]) -> set[str]:
+    return {member.replica_id for member in members}
