@@ -17,14 +17,7 @@ import torch
 import xxhash
 from torch import Tensor
 
-from danaus.collectives.tensor_bytes import view_bytes
-
-
-def _local(tensor: Tensor) -> Tensor:
-    """Return this process's shard of a sharded tensor, any other tensor as it is."""
-    to_local = getattr(tensor, "to_local", None)
-    shard: Tensor = tensor if to_local is None else to_local()
-    return shard.detach()
+from danaus.collectives.tensor_bytes import local_shard, view_bytes
 
 
 def _word_sum(tensor: Tensor) -> Tensor:
@@ -52,7 +45,7 @@ def fingerprint(named: Mapping[str, Tensor]) -> str:
         named: Any shapes, dtypes and devices; of sharded tensors the local shard counts.
     """
     names = sorted(named)
-    tensors = [_local(named[name]) for name in names]
+    tensors = [local_shard(named[name]) for name in names]
     sums = [_word_sum(tensor) for tensor in tensors]
     # One transfer from each device, not one per tensor.
     by_device: dict[torch.device, list[int]] = {}

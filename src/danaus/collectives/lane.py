@@ -1,6 +1,7 @@
-"""One peer's connection inside a group: checked messages, no copies, never blocking.
+"""One peer's connection for bulk bytes: checked messages, no copies, never blocking.
 
-Owns the header of the data plane and the half-sent and half-received message of one socket.
+Owns the header of the data plane (groups and state transfer) and the half-sent and half-received
+message of one socket.
 Which message is due, and where its bytes belong, is the exchange's business.
 
 Invariants:
@@ -36,10 +37,17 @@ class Kind(enum.IntEnum):
     SMALL = 3
     PARTIAL = 4
     RESULT = 5
+    MANIFEST = 6
+    WANT = 7
+    CHUNK = 8
 
 
 class Header(NamedTuple):
-    """The facts of one message; ``number`` counts the exchanges of this pair of members."""
+    """The facts of one message.
+
+    ``number`` says what it belongs to: in a group, the how manieth exchange of this pair of
+    members; in a transfer, the step.
+    """
 
     kind: int
     slot: int
@@ -72,10 +80,10 @@ def unpack_header(data: bytes | bytearray | memoryview, peer: str) -> Header:
     return header
 
 
-def pack_message(kind: Kind, payload: bytes) -> bytes:
-    """Return a whole message outside any exchange (a welcome, a refusal)."""
+def pack_message(kind: Kind, payload: bytes, *, number: int = 0) -> bytes:
+    """Return a whole message for a socket that has no lane yet (a welcome, a refusal)."""
     checksum = xxhash.xxh3_64_intdigest(payload)
-    return pack_header(Header(kind, 0, 0, 0, len(payload), checksum)) + payload
+    return pack_header(Header(kind, 0, number, 0, len(payload), checksum)) + payload
 
 
 class Outgoing(NamedTuple):
@@ -138,6 +146,11 @@ class Lane:
     def wants_to_send(self) -> bool:
         """Tell whether bytes wait for the socket."""
         return bool(self._sending or self._urgent or self._queue)
+
+    @property
+    def num_waiting(self) -> int:
+        """Messages that were queued and not yet begun."""
+        return len(self._urgent) + len(self._queue)
 
     # -- sending ------------------------------------------------------------------------------
 
@@ -214,7 +227,7 @@ class Lane:
         except FrameDamaged as error:
             raise self.damaged(error.why) from error
         if header.number != self.number & 0xFFFFFFFF:
-            raise self.damaged(f"it speaks of exchange {header.number} where {self.number} is due")
+            raise self.damaged(f"it belongs to {header.number} where {self.number} is due")
         return header
 
     def _receive(self, into: memoryview) -> int:

@@ -13,6 +13,13 @@ from torch import Tensor
 from danaus.core.errors import ConfigError
 
 
+def local_shard(tensor: Tensor) -> Tensor:
+    """Return this process's part of a sharded tensor, any other tensor as it is; same memory."""
+    to_local = getattr(tensor, "to_local", None)
+    shard: Tensor = tensor if to_local is None else to_local()
+    return shard.detach()
+
+
 def view_bytes(tensor: Tensor) -> memoryview:
     """Return the writable bytes of a contiguous CPU tensor of any dtype.
 

@@ -297,7 +297,7 @@ def test_a_message_of_another_exchange_ends_the_lane():
     sender.number = 7
     sender.send(Outgoing(Kind.SMALL, 0, 0, memoryview(b"late")))
     sender.push()
-    with pytest.raises(PeerLost, match="exchange 7 where 0 is due"):
+    with pytest.raises(PeerLost, match="belongs to 7 where 0 is due"):
         receiver.pull(OneMessage())
     sender.close()
     receiver.close()

@@ -1,0 +1,179 @@
+"""One donor as a learner sees it: dialled, then listened to, then asked for chunks.
+
+Owns the connection and what is owed over it; which chunk is asked of whom is ``transfer``'s.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Callable
+from typing import Protocol
+
+from danaus.collectives.dialling import PendingDial
+from danaus.collectives.lane import Header, Kind, Lane, Outgoing
+from danaus.core.errors import FrameDamaged, PeerLost, StaleQuorum
+from danaus.ft.manifest import MANIFEST_LIMIT_BYTES, Manifest, pack_hello, unpack_manifest
+from danaus.wire.address import Address
+from danaus.wire.secret import Secret
+
+WINDOW_BYTES = 4 << 20
+WINDOW_CHUNKS = 64
+_REFUSAL_LIMIT_BYTES = 64
+_NOTHING = memoryview(b"")
+
+
+class Taker(Protocol):
+    """What a donor's messages are for."""
+
+    def described(self, donor: Donor, manifest: Manifest) -> None:
+        """Learn what the donor serves."""
+        ...
+
+    def target(self, index: int) -> memoryview:
+        """Return where a chunk's bytes belong."""
+        ...
+
+    def arrived(self, donor: Donor, index: int) -> None:
+        """Learn that a chunk is there, undamaged."""
+        ...
+
+
+class Donor:
+    """A connection that can be opened again.
+
+    Args:
+        name: The donor, for errors and reports.
+        address: Where it listens.
+        secret: The job's secret.
+        step: The step that is asked for.
+        taker: The transfer.
+    """
+
+    def __init__(
+        self, name: str, address: Address, *, secret: Secret, step: int, taker: Taker
+    ) -> None:
+        self.name, self._address, self._secret = name, address, secret
+        self._step, self._taker = step, taker
+        self._dial: PendingDial | None = None
+        self._lane: Lane | None = None
+        self._owed: dict[int, int] = {}  # chunk -> bytes
+        self.described = False
+        self.was_connected = False
+        self.num_failures = 0
+        self.num_bytes = 0
+        self.num_wire_bytes = 0
+        self.heard_at = 0.0
+        self._words = bytearray()
+
+    def open(self) -> None:
+        """Dial.
+
+        Raises:
+            PeerLost: Nobody listens there.
+        """
+        self.was_connected = False
+        hello = pack_hello(self._step)
+        self._dial = PendingDial(self.name, self._address, secret=self._secret, hello=hello)
+
+    @property
+    def sock(self) -> socket.socket | None:
+        """What to poll; None: nothing can be polled now, call ``advance`` again soon."""
+        if self._lane is not None:
+            return self._lane.sock
+        return None if self._dial is None or self._dial.crowded else self._dial.sock
+
+    @property
+    def interest(self) -> int:
+        """What to poll it for."""
+        if self._lane is not None:
+            return select.POLLIN | (select.POLLOUT if self._lane.wants_to_send else 0)
+        return 0 if self._dial is None else self._dial.interest
+
+    @property
+    def is_open(self) -> bool:
+        """Tell whether it may still serve."""
+        return self._dial is not None or self._lane is not None
+
+    @property
+    def has_room(self) -> bool:
+        """Tell whether it can be asked for more."""
+        owed_bytes = sum(self._owed.values())
+        return self.described and owed_bytes < WINDOW_BYTES and len(self._owed) < WINDOW_CHUNKS
+
+    @property
+    def owes(self) -> bool:
+        """Tell whether chunks were asked for that have not come."""
+        return bool(self._owed)
+
+    def ask(self, index: int, num_bytes: int, now: float) -> None:
+        """Ask for a chunk."""
+        if not self._owed:
+            self.heard_at = now
+        self._owed[index] = num_bytes
+        assert self._lane is not None  # has_room said so
+        self._lane.send(Outgoing(Kind.WANT, 0, index, _NOTHING))
+
+    def advance(self, clock: Callable[[], float]) -> None:
+        """Go as far as the socket lets.
+
+        Args:
+            clock: Where ``heard_at`` comes from.
+
+        Raises:
+            PeerLost: The connection is gone or its bytes are damaged.
+            StaleQuorum: The donor has left the step behind.
+        """
+        if self._dial is not None and self._dial.advance():
+            self._lane, self._dial = Lane(self.name, self._dial.sock), None
+            self._lane.number = self._step & 0xFFFFFFFF
+            self.was_connected = True
+        if self._lane is not None:
+            while self._lane.pull(self):
+                self.heard_at = clock()
+            self._lane.push()
+
+    def close(self) -> list[int]:
+        """End the connection; return the chunks that it still owes."""
+        if self._dial is not None:
+            self._dial.close()
+        if self._lane is not None:
+            self.num_wire_bytes += self._lane.num_bytes_received
+            self._lane.close()
+        self._dial, self._lane, self.described = None, None, False
+        owed, self._owed = sorted(self._owed), {}
+        return owed
+
+    # -- what the lane asks -------------------------------------------------------------------
+
+    def due(self, lane: Lane) -> bool:
+        return True
+
+    def place(self, lane: Lane, header: Header) -> memoryview | None:
+        if header.kind == Kind.CHUNK and header.piece in self._owed:
+            target = self._taker.target(header.piece)
+            if header.length == len(target):
+                return target
+        limits: dict[int, int] = {
+            Kind.MANIFEST: MANIFEST_LIMIT_BYTES,
+            Kind.REFUSED: _REFUSAL_LIMIT_BYTES,
+        }
+        if self.described or header.length > limits.get(header.kind, -1):
+            raise lane.damaged(f"kind {header.kind} of {header.length} bytes was not asked for")
+        self._words = bytearray(header.length)
+        return memoryview(self._words)
+
+    def take(self, lane: Lane, header: Header) -> None:
+        if header.kind == Kind.CHUNK:
+            self.num_bytes += self._owed.pop(header.piece)
+            self._taker.arrived(self, header.piece)
+        elif header.kind == Kind.REFUSED:
+            current = self._words.decode(errors="replace")
+            raise StaleQuorum("the state asked for", f"step {self._step}", f"step {current}")
+        else:
+            try:
+                manifest = unpack_manifest(self._words, self.name)
+            except FrameDamaged as error:
+                raise PeerLost(self.name, error.message()) from error
+            self.described = True
+            self._taker.described(self, manifest)
