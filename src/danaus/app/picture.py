@@ -9,11 +9,12 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from danaus.app.events import SERVICE
 from danaus.app.fault_table import seconds
 from danaus.app.run_record import RunRecord
-from danaus.app.timeline import Fault, Span, State, faults, lanes, service_lane
+from danaus.app.timeline import Span, State, faults, lanes, service_lane
 from danaus.core.errors import DependencyMissing
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ _MOST_NUMBERED = 24
 _MOST_LISTED = 8
 _WIDTH_IN = 11.0
 _DPI = 160
-_LOSS_IN = 3.5
+_LOSS_TOP_IN, _LOSS_IN = 0.95, 3.5
 _TALLEST_LANES_IN = 6.0
 _LEFT, _WIDE = 0.115, 0.862
 _SMALL, _MEDIUM, _LARGE = 8.5, 9.5, 14.0
@@ -108,186 +109,197 @@ def draw(record: RunRecord, reference: RunRecord | None = None, *, theme: Theme 
             needed_for="the picture of a report",
             install="pip install 'danaus[train]'",
         ) from error
-    told = faults(record)
-    num_lanes = len(record.replicas) + bool(service_lane(record))
-    lanes_in = max(0.8, min(_TALLEST_LANES_IN, 0.36 * num_lanes))
-    list_in = 0.25 * min(len(told), _MOST_LISTED + 1)
-    height_in = 0.95 + _LOSS_IN + 0.90 + lanes_in + 0.62 + list_in + 0.15
-    figure = Figure(figsize=(_WIDTH_IN, height_in), dpi=_DPI, facecolor=theme.paper)
+    figure = Figure(facecolor=theme.paper, dpi=_DPI)
     FigureCanvasAgg(figure)
-    _title(figure, record, len(told), theme)
-    loss_axes = _axes_at(figure, 0.95, _LOSS_IN)
-    lane_axes = _axes_at(figure, 0.95 + _LOSS_IN + 0.90, lanes_in)
-    _draw_loss(loss_axes, record, reference, theme)
-    _draw_lanes(lane_axes, record, theme)
-    _mark(loss_axes, [(f.step, str(f.number)) for f in told], theme)
-    _mark(lane_axes, [(f.time - record.start, str(f.number)) for f in told], theme)
-    _list_faults(figure, told, height_in - list_in - 0.15, theme)
+    _Painter(figure, record, reference, theme=theme).paint()
     out = io.BytesIO()
     figure.savefig(out, format="png", facecolor=theme.paper)
     return out.getvalue()
 
 
-def _axes_at(figure: Figure, top_in: float, tall_in: float) -> Axes:
-    """Add axes over the picture's width, ``top_in`` inches under its upper edge."""
-    height_in = figure.get_figheight()
-    return figure.add_axes((_LEFT, 1 - (top_in + tall_in) / height_in, _WIDE, tall_in / height_in))
+class _Painter:
+    """Draws one run onto one figure, part by part from the top."""
 
+    def __init__(
+        self, figure: Figure, record: RunRecord, reference: RunRecord | None, *, theme: Theme
+    ) -> None:
+        self._figure, self._theme = figure, theme
+        self._record, self._reference = record, reference
+        self._told = faults(record)
+        self._lanes = dict(lanes(record))
+        if service := service_lane(record):
+            self._lanes[SERVICE] = service
 
-def _title(figure: Figure, record: RunRecord, num_faults: int, theme: Theme) -> None:
-    height_in = figure.get_figheight()
-    words = [
-        f"{max(record.losses, default=0)} steps",
-        f"{len(record.replicas)} replica{'' if len(record.replicas) == 1 else 's'}",
-        f"{num_faults} fault{'' if num_faults == 1 else 's'}",
-    ]
-    y = 1 - 0.36 / height_in
-    figure.text(_LEFT, y, record.name, color=theme.ink, size=_LARGE, weight="bold")
-    y = 1 - 0.60 / height_in
-    figure.text(_LEFT, y, "   ·   ".join(words), color=theme.faint, size=_MEDIUM)
+    def paint(self) -> None:
+        """Draw everything, on as tall a figure as it needs."""
+        lanes_in = max(0.8, min(_TALLEST_LANES_IN, 0.36 * len(self._lanes)))
+        list_in = 0.25 * min(len(self._told), _MOST_LISTED + 1)
+        lanes_top_in = _LOSS_TOP_IN + _LOSS_IN + 0.90
+        list_top_in = lanes_top_in + lanes_in + 0.62
+        self._figure.set_size_inches(_WIDTH_IN, list_top_in + list_in + 0.15)
+        self._title()
+        loss_axes = self._axes_at(_LOSS_TOP_IN, _LOSS_IN)
+        lane_axes = self._axes_at(lanes_top_in, lanes_in)
+        self._loss(loss_axes)
+        self._members(lane_axes)
+        self._mark(loss_axes, [float(f.step) for f in self._told])
+        self._mark(lane_axes, [f.time - self._record.start for f in self._told])
+        self._list_faults(list_top_in)
 
+    def _axes_at(self, top_in: float, tall_in: float) -> Axes:
+        """Add axes over the picture's width, ``top_in`` inches under its upper edge."""
+        height_in = self._figure.get_figheight()
+        bottom = 1 - (top_in + tall_in) / height_in
+        axes = self._figure.add_axes((_LEFT, bottom, _WIDE, tall_in / height_in))
+        axes.set_facecolor(self._theme.paper)
+        for side in ("top", "right", "left"):
+            axes.spines[side].set_visible(False)
+        axes.spines["bottom"].set_color(self._theme.grid)
+        axes.tick_params(colors=self._theme.faint, labelsize=_SMALL, length=0)
+        return axes
 
-def _dress(axes: Axes, theme: Theme) -> None:
-    """Take off what says nothing: frame, ticks."""
-    axes.set_facecolor(theme.paper)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(theme.grid)
-    axes.tick_params(colors=theme.faint, labelsize=_SMALL, length=0)
+    def _write(self, x: float, top_in: float, words: str, **how: Any) -> None:
+        """Write words ``top_in`` inches under the upper edge."""
+        y = 1 - top_in / self._figure.get_figheight()
+        self._figure.text(x, y, words, **{"size": _SMALL, "color": self._theme.faint, **how})
 
-
-def _draw_loss(axes: Axes, record: RunRecord, reference: RunRecord | None, theme: Theme) -> None:
-    _dress(axes, theme)
-    axes.grid(axis="y", color=theme.grid, linewidth=0.8)
-    axes.set_axisbelow(True)
-    if reference is not None and reference.losses:
-        steps, values = zip(*reference.losses.items(), strict=True)
-        axes.plot(
-            steps,
-            values,
-            color=theme.reference,
-            linewidth=6.0,
-            solid_capstyle="round",
-            label="undisturbed",
+    def _title(self) -> None:
+        record = self._record
+        counts = (
+            (max(record.losses, default=0), "step"),
+            (len(record.replicas), "replica"),
+            (len(self._told), "fault"),
         )
-    if record.losses:
-        steps, values = zip(*record.losses.items(), strict=True)
-        axes.plot(steps, values, color=theme.run, linewidth=1.5, label="through the faults")
-        axes.set_xlim(0, max(1, steps[-1]))
-        _legend(axes, theme)
-    else:
-        _say(axes, "no step was committed", theme)
-    axes.set_ylabel("loss, nats per token", color=theme.faint, size=_SMALL)
-    axes.set_xlabel("step", color=theme.faint, size=_SMALL, loc="left")
+        words = [f"{n} {name}{'' if n == 1 else 's'}" for n, name in counts]
+        self._write(_LEFT, 0.36, record.name, color=self._theme.ink, size=_LARGE, weight="bold")
+        self._write(_LEFT, 0.60, "   ·   ".join(words), size=_MEDIUM)
 
+    def _loss(self, axes: Axes) -> None:
+        theme = self._theme
+        axes.grid(axis="y", color=theme.grid, linewidth=0.8)
+        axes.set_axisbelow(True)
+        curves: list[tuple[RunRecord | None, dict[str, Any]]] = [
+            (self._reference, {"color": theme.reference, "linewidth": 6, "label": "undisturbed"}),
+            (self._record, {"color": theme.run, "linewidth": 1.5, "label": "through the faults"}),
+        ]
+        for record, how in curves:
+            if record is not None and record.losses:
+                steps, values = zip(*record.losses.items(), strict=True)
+                axes.plot(steps, values, solid_capstyle="round", **how)
+        if self._record.losses:
+            axes.set_xlim(0, max(1, *self._record.losses))
+            axes.legend(
+                loc="upper right",
+                frameon=False,
+                fontsize=_MEDIUM,
+                labelcolor=theme.ink,
+                handlelength=1.6,
+            )
+        else:
+            self._say(axes, "no step was committed")
+        axes.set_ylabel("loss, nats per token", color=theme.faint, size=_SMALL)
+        axes.set_xlabel("step", color=theme.faint, size=_SMALL, loc="left")
 
-def _legend(axes: Axes, theme: Theme) -> None:
-    axes.legend(
-        loc="upper right", frameon=False, fontsize=_MEDIUM, labelcolor=theme.ink, handlelength=1.6
-    )
+    def _say(self, axes: Axes, words: str) -> None:
+        how: dict[str, Any] = {"ha": "center", "va": "center", "size": _MEDIUM}
+        axes.text(0.5, 0.5, words, transform=axes.transAxes, color=self._theme.faint, **how)
 
+    def _members(self, axes: Axes) -> None:
+        seen: set[State] = set()
+        for row, (name, spans) in enumerate(self._lanes.items()):
+            for span in spans:
+                self._bar(axes, row, span, thin=name == SERVICE)
+                seen.add(span.state)
+        every = 1 + int(len(self._lanes) * 0.2 / _TALLEST_LANES_IN)
+        axes.set_yticks(range(len(self._lanes))[::every], list(self._lanes)[::every])
+        axes.tick_params(axis="y", labelsize=_MEDIUM, labelcolor=self._theme.ink)
+        axes.set_ylim(len(self._lanes) - 0.45, -0.55)
+        axes.set_xlim(0, max(0.1, self._record.end - self._record.start))
+        words = "seconds since the start"
+        axes.set_xlabel(words, color=self._theme.faint, size=_SMALL, loc="left")
+        if self._lanes:
+            self._name_states(axes, [s for s in _STATE_WORDS if s in seen])
+        else:
+            self._say(axes, "no replica was seen")
 
-def _say(axes: Axes, words: str, theme: Theme) -> None:
-    axes.text(
-        0.5,
-        0.5,
-        words,
-        transform=axes.transAxes,
-        ha="center",
-        va="center",
-        color=theme.faint,
-        size=_MEDIUM,
-    )
-
-
-def _draw_lanes(axes: Axes, record: RunRecord, theme: Theme) -> None:
-    _dress(axes, theme)
-    shown = dict(lanes(record))
-    if service := service_lane(record):
-        shown["quorum service"] = service
-    seen: set[State] = set()
-    for row, (name, spans) in enumerate(shown.items()):
-        thin = name == "quorum service"
-        for span in spans:
-            _draw_span(axes, row, span, record.start, theme, thin=thin)
-            seen.add(span.state)
-    every = 1 + int(len(shown) * 0.2 / _TALLEST_LANES_IN)
-    axes.set_yticks(range(len(shown))[::every], list(shown)[::every])
-    axes.tick_params(axis="y", labelsize=_MEDIUM, labelcolor=theme.ink)
-    axes.set_ylim(len(shown) - 0.45, -0.55)
-    axes.set_xlim(0, max(0.1, record.end - record.start))
-    axes.set_xlabel("seconds since the start", color=theme.faint, size=_SMALL, loc="left")
-    if shown:
-        _name_states(axes, [s for s in _STATE_WORDS if s in seen], theme)
-    else:
-        _say(axes, "no replica was seen", theme)
-
-
-def _draw_span(axes: Axes, row: int, span: Span, start: float, theme: Theme, *, thin: bool) -> None:
-    """Draw a bar; a state of absence is a thin line, so that it reads as a gap."""
-    tall = 0.16 if span.state == "down" else 0.30 if thin else 0.62
-    axes.barh(
-        row,
-        span.end - span.start,
-        left=span.start - start,
-        height=tall,
-        color=theme.states[span.state],
-        linewidth=0,
-    )
-
-
-def _name_states(axes: Axes, states: Sequence[State], theme: Theme) -> None:
-    """Name the colours in one line under the lanes, at the right, beside the axis' own name."""
-    from matplotlib.patches import Patch
-
-    box_in = _tall_in(axes)
-    handles = [Patch(color=theme.states[s], label=_STATE_WORDS[s]) for s in states]
-    axes.legend(
-        handles=handles,
-        loc="upper right",
-        bbox_to_anchor=(1.0, -0.25 / box_in),
-        ncols=len(handles),
-        frameon=False,
-        fontsize=_SMALL,
-        labelcolor=theme.faint,
-        handlelength=0.9,
-        handleheight=0.9,
-        columnspacing=1.2,
-        borderaxespad=0.0,
-    )
-
-
-def _mark(axes: Axes, marks: Sequence[tuple[float, str]], theme: Theme) -> None:
-    """Draw a dotted line at each mark, and its number in a disc above the axes."""
-    low, high = axes.get_xlim()
-    inside = [(min(max(x, low), high), number) for x, number in marks]
-    for x, _ in inside:
-        axes.axvline(x, color=theme.fault, linewidth=0.9, linestyle=(0, (1, 2)), alpha=0.65)
-    if len(inside) > _MOST_NUMBERED:
-        return
-    places = spread([x for x, _ in inside], 0.021 * (high - low), low, high)
-    box_in = _tall_in(axes)
-    for (_, number), place in zip(inside, places, strict=True):
-        axes.annotate(
-            number,
-            (place, 1 + 0.13 / box_in),
-            xycoords=("data", "axes fraction"),
-            ha="center",
-            va="center",
-            size=7.5,
-            weight="bold",
-            color=theme.paper,
-            bbox={"boxstyle": "circle,pad=0.28", "fc": theme.fault, "ec": "none"},
-            annotation_clip=False,
+    def _bar(self, axes: Axes, row: int, span: Span, *, thin: bool) -> None:
+        """Draw a span; a state of absence is a thin line, so that it reads as a gap."""
+        axes.barh(
+            row,
+            span.end - span.start,
+            left=span.start - self._record.start,
+            height=0.16 if span.state == "down" else 0.30 if thin else 0.62,
+            color=self._theme.states[span.state],
+            linewidth=0,
         )
 
+    def _name_states(self, axes: Axes, states: Sequence[State]) -> None:
+        """Name the colours under the lanes at the right, beside the axis' own name."""
+        from matplotlib.patches import Patch
 
-def _tall_in(axes: Axes) -> float:
-    figure = axes.get_figure(root=True)
-    return float(axes.get_position().height * (figure.get_figheight() if figure else 1.0))
+        handles = [Patch(color=self._theme.states[s], label=_STATE_WORDS[s]) for s in states]
+        axes.legend(
+            handles=handles,
+            loc="upper right",
+            bbox_to_anchor=(1.0, -0.25 / self._tall_in(axes)),
+            ncols=max(1, len(handles)),
+            frameon=False,
+            fontsize=_SMALL,
+            labelcolor=self._theme.faint,
+            handlelength=0.9,
+            handleheight=0.9,
+            columnspacing=1.2,
+            borderaxespad=0.0,
+        )
+
+    def _mark(self, axes: Axes, places: Sequence[float]) -> None:
+        """Draw a dotted line at each fault, and its number in a disc above the axes."""
+        low, high = axes.get_xlim()
+        inside = [min(max(place, low), high) for place in places]
+        colour = self._theme.fault
+        for place in inside:
+            axes.axvline(place, color=colour, linewidth=0.9, linestyle=(0, (1, 2)), alpha=0.65)
+        if len(inside) > _MOST_NUMBERED:
+            return
+        above = 1 + 0.13 / self._tall_in(axes)
+        apart = spread(inside, least=0.021 * (high - low), low=low, high=high)
+        for number, place in enumerate(apart, 1):
+            axes.annotate(
+                str(number),
+                (place, above),
+                xycoords=("data", "axes fraction"),
+                ha="center",
+                va="center",
+                size=7.5,
+                weight="bold",
+                color=self._theme.paper,
+                bbox={"boxstyle": "circle,pad=0.28", "fc": colour, "ec": "none"},
+                annotation_clip=False,
+            )
+
+    def _tall_in(self, axes: Axes) -> float:
+        return float(axes.get_position().height * self._figure.get_figheight())
+
+    def _list_faults(self, top_in: float) -> None:
+        """Write one line for each fault at the foot of the picture."""
+        for row, fault in enumerate(self._told[:_MOST_LISTED]):
+            at_in = top_in + 0.25 * row
+            ink = self._theme.ink
+            self._write(_LEFT, at_in, str(fault.number), va="top", weight="bold", color=ink)
+            words = f"{fault.title}, step {fault.step}"
+            self._write(_LEFT + 0.02, at_in, words, va="top", color=ink)
+            for place, what, value in (
+                (0.43, "noticed after", fault.noticed_after_s),
+                (0.565, "survivors stalled", fault.stalled_s),
+                (0.73, "back after", fault.back_after_s),
+            ):
+                self._write(_LEFT + place, at_in, f"{what} {seconds(value)}", va="top")
+        if len(self._told) > _MOST_LISTED:
+            rest = f"and {len(self._told) - _MOST_LISTED} more"
+            self._write(_LEFT + 0.02, top_in + 0.25 * _MOST_LISTED, rest, va="top")
 
 
-def spread(places: Sequence[float], least: float, low: float, high: float) -> list[float]:
+def spread(places: Sequence[float], *, least: float, low: float, high: float) -> list[float]:
     """Move rising ``places`` until neighbours are ``least`` apart, within bounds if possible."""
     moved: list[float] = []
     for place in places:
@@ -298,25 +310,3 @@ def spread(places: Sequence[float], least: float, low: float, high: float) -> li
             moved[index] = min(moved[index], limit)
             limit = moved[index] - least
     return [max(low, place) for place in moved]
-
-
-def _list_faults(figure: Figure, told: Sequence[Fault], top_in: float, theme: Theme) -> None:
-    """Write one line for each fault at the foot of the picture."""
-    height_in = figure.get_figheight()
-    for row, fault in enumerate(told[:_MOST_LISTED]):
-        y = 1 - (top_in + 0.25 * row) / height_in
-        words = (
-            f"{fault.number}",
-            f"{fault.title}, step {fault.step}",
-            f"noticed after {seconds(fault.noticed_after_s)}",
-            f"survivors stalled {seconds(fault.stalled_s)}",
-            f"back after {seconds(fault.back_after_s)}",
-        )
-        for place, text in zip((0.0, 0.02, 0.43, 0.565, 0.73), words, strict=True):
-            bold = "bold" if place == 0 else "normal"
-            colour = theme.ink if place < 0.1 else theme.faint
-            figure.text(_LEFT + place, y, text, color=colour, size=_SMALL, va="top", weight=bold)
-    if len(told) > _MOST_LISTED:
-        rest = f"and {len(told) - _MOST_LISTED} more"
-        y = 1 - (top_in + 0.25 * _MOST_LISTED) / height_in
-        figure.text(_LEFT + 0.02, y, rest, color=theme.faint, size=_SMALL, va="top")

@@ -72,7 +72,7 @@ class Progress:
         elif self._pending_line:
             self._line(self._pending_line)
 
-    def update(self, step: int, loss: float, tokens_per_s: float, members: int) -> None:
+    def update(self, step: int, loss: float, tokens_per_s: float, *, members: int) -> None:
         """Show where the run is.
 
         Args:

@@ -42,7 +42,7 @@ class Block:
 
 
 def page(
-    title: str, lead: str, pictures: tuple[bytes, bytes] | None, blocks: Sequence[Block]
+    title: str, lead: str, *, pictures: tuple[bytes, bytes] | None, blocks: Sequence[Block]
 ) -> str:
     """Return the page.
 

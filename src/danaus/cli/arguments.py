@@ -110,6 +110,10 @@ def show_help(cls: type, command: str, *, default: object = None) -> int:
         )
     except SystemExit:
         pass
+    kinds = _kinds(cls)
+    short = [f"--{name} for --{full}" for name, full in SHORT.items() if full in kinds]
+    if short:
+        print(f"short names: {', '.join(short).replace('_', '-')}")
     return 0
 
 

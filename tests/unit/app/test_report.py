@@ -161,7 +161,9 @@ def test_durations_for_a_person(value: float | None, words: str) -> None:
 
 
 def test_marks_are_spread_within_bounds() -> None:
-    assert spread([], 1, 0, 10) == []
-    assert spread([2, 2, 2], 1, 0, 10) == [2, 3, 4]
-    assert spread([9, 9.5, 10], 1, 0, 10) == [8, 9, 10]
-    assert spread([1, 5], 1, 0, 10) == [1, 5]
+    bounds = {"least": 1.0, "low": 0.0, "high": 10.0}
+
+    assert spread([], **bounds) == []
+    assert spread([2, 2, 2], **bounds) == [2, 3, 4]
+    assert spread([9, 9.5, 10], **bounds) == [8, 9, 10]
+    assert spread([1, 5], **bounds) == [1, 5]
