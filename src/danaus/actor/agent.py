@@ -1,0 +1,426 @@
+"""The host agent: one per host; starts, watches, stops and reaps its workers.
+
+``python -m danaus.actor.agent SETTINGS.json``.  Owners of processes, the processes themselves and
+watchers open authenticated sessions with it; see ``agent_messages`` and ``wire.lifecycle``.
+
+Invariants:
+    P-1: a worker's end reaches its owner and its watchers at once, with status and last lines.
+    P-4: with the agent its nursery and all workers die, by a lifeline; an agent that is not
+        detached dies with its controller, likewise.
+    An agent begins by ending what an earlier one of the same folder has left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from danaus.actor import agent_messages as talk
+from danaus.actor import nursery_messages, procfs
+from danaus.actor.agent_workers import Worker, WorkerTable
+from danaus.actor.log_tail import LogFollower, log_path
+from danaus.actor.nursery_client import NurseryClient
+from danaus.actor.pid_registry import PidRegistry
+from danaus.core.errors import ChannelClosed, DanausError
+from danaus.core.lifeline import arm_lifeline, open_lifeline
+from danaus.wire.address import Address
+from danaus.wire.lifecycle import KillProcess, PositionsSeen, ProcessPosition, WatchProcess
+from danaus.wire.owned_tasks import OwnedTasks
+from danaus.wire.position import PositionBlock
+from danaus.wire.secret import Secret
+from danaus.wire.session import Session, open_session, serve_sessions
+
+_TICK_S = 0.1
+_LOOK_EVERY = 3  # ticks between two looks at the nursery
+_BEAT_EVERY = 5
+_LOST_LIMIT_S = 10.0
+_LEFTOVERS_LIMIT_S = 5.0
+_LOCATE_PATIENCE_S = 1.0
+_OWNER_GRACE_S = 1.0
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+class AgentSession:
+    """One session with the agent, of an owner, a worker or a watcher."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.watching: set[str] = set()
+        self.greeted = False
+
+    def tell(self, message: talk.FromAgent) -> None:
+        """Send; a session that is gone swallows it."""
+        with contextlib.suppress(ChannelClosed):
+            self.session.send([talk.FROM_AGENT.encode(message)])
+
+
+class HostAgent:
+    """The agent's process.
+
+    Args:
+        settings: What it was started with.
+    """
+
+    def __init__(self, settings: talk.AgentSettings) -> None:
+        self._settings = settings
+        self._secret = Secret.load(settings.secret_path)
+        self._registry = PidRegistry(settings.folder)
+        self._tasks = OwnedTasks(f"agent of {settings.host}")
+        self._workers = WorkerTable(self._registry, self.note)
+        self._sessions: set[AgentSession] = set()
+        self._ending = asyncio.Event()
+        self._lifeline_read, self._lifeline_write = open_lifeline()
+        self._address = settings.address
+        self._num_started = 0
+        self._owners_watched: set[str] = set()
+
+    def note(self, text: str) -> None:
+        """Write a line to the agent's log."""
+        stamp = time.strftime("%H:%M:%S")
+        sys.stdout.write(f"{stamp} agent {self._settings.host}: {text}\n")
+        sys.stdout.flush()
+
+    async def run(self) -> None:
+        """Serve until told to end or, unless detached, until the controller is gone."""
+        settings = self._settings
+        left = self._registry.clear_leftovers(_LEFTOVERS_LIMIT_S)
+        if left:
+            self.note(f"ended what an earlier agent left: {', '.join(left)}")
+        _note_process(self._registry, "agent", os.getpid())
+        self._start_nursery()
+        server = await serve_sessions(
+            Address.parse(settings.address),
+            self._secret,
+            self._on_session,
+            lost_limit_s=_LOST_LIMIT_S,
+        )
+        self._address = str(server.address)
+        self._say_ready()
+        with self._controller_watched():
+            ticking = self._tasks.start(self._tick_forever(), "ticks")
+            await self._ending.wait()
+            ticking.cancel()
+        self._workers.kill_all()
+        if self._workers.nursery is not None:
+            self._workers.nursery.close()
+        await server.close()
+        await self._tasks.close()
+
+    def _start_nursery(self) -> None:
+        settings = self._settings
+        told = nursery_messages.NurserySettings(
+            settings.preload, settings.sys_path, settings.secret_path, self._lifeline_read
+        )
+        path = log_path(settings.run_dir, f"nursery-{settings.host}")
+        self._workers.nursery = NurseryClient(
+            told,
+            self._workers,
+            path,
+            lambda pid, started: self._registry.add("nursery", pid, started),
+        )
+        self._workers.nursery.start()
+
+    def _say_ready(self) -> None:
+        if self._settings.ready_fd >= 0:
+            os.write(self._settings.ready_fd, self._address.encode() + b"\n")
+            os.close(self._settings.ready_fd)
+
+    @contextlib.contextmanager
+    def _controller_watched(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[misc]
+        """End with the controller, where that is asked for: a second way beside the lifeline.
+
+        A child that the controller forked may hold the lifeline open for longer.
+        """
+        settings = self._settings
+        pidfd = -1
+        if not settings.detached and settings.controller_pid:
+            with contextlib.suppress(ProcessLookupError):
+                pidfd = os.pidfd_open(settings.controller_pid)
+            if pidfd < 0:
+                self._ending.set()
+        loop = asyncio.get_running_loop()
+        if pidfd >= 0:
+            loop.add_reader(pidfd, self._ending.set)
+        try:
+            yield
+        finally:
+            if pidfd >= 0:
+                loop.remove_reader(pidfd)
+                os.close(pidfd)
+
+    # -- sessions ------------------------------------------------------------------------------
+
+    async def _on_session(self, session: Session) -> None:
+        peer = AgentSession(session)
+        self._sessions.add(peer)
+        try:
+            hello = talk.HELLO.decode(session.hello, session.peer) if session.hello else None
+            async for parts in session:
+                self._obey(peer, hello, talk.TO_AGENT.decode(parts[0], session.peer))
+        except ChannelClosed:
+            pass
+        except DanausError as error:
+            self.note(f"session of {session.peer} ended: {error}")
+        finally:
+            self._forget(peer)
+            await session.close()
+
+    def _forget(self, peer: AgentSession) -> None:
+        self._sessions.discard(peer)
+        for worker in self._workers:
+            worker.watchers.discard(peer)
+            worker.log_readers.discard(peer)
+            if worker.session is peer:
+                worker.session = None
+
+    def _obey(
+        self, peer: AgentSession, hello: talk.Hello | None, message: talk.ToAgent
+    ) -> None:
+        match message:
+            case talk.Greet():
+                peer.greeted = True
+                peer.tell(talk.Welcome(self._settings.host, os.getpid()))
+            case talk.StartProcesses():
+                self._start_processes(peer, message)
+            case talk.WorkerReady():
+                self._workers.ready(message.process_id, message.address, peer)
+            case WatchProcess():
+                self._watch(peer, message.process_id)
+            case talk.LocateProcess():
+                self._locate(peer, message.process_id, patient=True)
+            case _:
+                self._obey_ending(peer, message)
+
+    def _obey_ending(self, peer: AgentSession, message: talk.ToAgent) -> None:
+        match message:
+            case KillProcess():
+                self._kill(peer, message)
+            case talk.StopProcesses():
+                self._tasks.start(
+                    self._stop(message.process_ids, message.grace_s), "stopping workers"
+                )
+            case talk.ForwardLogs():
+                self._forward(peer, message)
+            case talk.ShutDown():
+                self._tasks.start(self._shut_down(message.grace_s), "shutting down")
+
+    def _watch(self, peer: AgentSession, process_id: str) -> None:
+        worker = self._workers.get(process_id)
+        if worker is None:
+            peer.tell(self._workers.exit_of(process_id))
+        else:
+            worker.watchers.add(peer)
+            peer.watching.add(process_id)
+
+    def _locate(self, peer: AgentSession, process_id: str, *, patient: bool) -> None:
+        worker = self._workers.get(process_id)
+        if worker is not None:
+            worker.watchers.add(peer)
+            if worker.address:
+                peer.tell(talk.ProcessReady(process_id, worker.pid, worker.address))
+        elif patient and not self._workers.has_had(process_id):
+            # A reference may travel faster than the order to start what it refers to.
+            asyncio.get_running_loop().call_later(
+                _LOCATE_PATIENCE_S, lambda: self._locate(peer, process_id, patient=False)
+            )
+        else:
+            peer.tell(self._workers.exit_of(process_id))
+
+    def _forward(self, peer: AgentSession, message: talk.ForwardLogs) -> None:
+        for process_id in message.process_ids:
+            worker = self._workers.get(process_id)
+            if worker is not None and message.on:
+                worker.log_readers.add(peer)
+            elif worker is not None:
+                worker.log_readers.discard(peer)
+
+    # -- beginnings ----------------------------------------------------------------------------
+
+    def _start_processes(self, peer: AgentSession, message: talk.StartProcesses) -> None:
+        for process in message.processes:
+            if self._workers.has_had(process.process_id):
+                peer.tell(
+                    talk.ProcessExited(
+                        process.process_id, reason="the name was used before on this host"
+                    )
+                )
+                continue
+            self._workers.add(self._new_worker(peer, message, process))
+        if message.owner_agent and message.owner not in self._owners_watched:
+            self._owners_watched.add(message.owner)
+            self._tasks.start(
+                self._end_with_owner(message.owner, message.owner_agent), "watching an owner"
+            )
+
+    def _new_worker(
+        self, peer: AgentSession, message: talk.StartProcesses, process: talk.NewProcess
+    ) -> Worker:
+        settings = self._settings
+        self._num_started += 1
+        name = f"w{os.getpid()}-{self._num_started}"
+        position = str(Path(settings.folder) / f"{name}.position")
+        log = log_path(settings.run_dir, process.process_id)
+        spec = nursery_messages.WorkerSpec(
+            process_id=process.process_id,
+            mesh_id=message.mesh_id,
+            rank=process.rank,
+            host=settings.host,
+            run_dir=settings.run_dir,
+            log_path=log,
+            position_path=position,
+            bind=self._bind(name),
+            agent_address=self._address,
+            env=message.env,
+        )
+        return Worker(
+            spec=spec,
+            owner=message.owner,
+            owner_agent=message.owner_agent,
+            owner_session=peer,
+            block=PositionBlock.create(position),
+            log=LogFollower(log, from_end=True),
+        )
+
+    def _bind(self, name: str) -> str:
+        own = Address.parse(self._address)
+        if own.scheme == "unix":
+            return str(Address.unix(f"{self._settings.sockets}/{self._settings.host}-{name}"))
+        return str(Address.tcp(own.host, 0))
+
+    # -- endings -------------------------------------------------------------------------------
+
+    def _kill(self, peer: AgentSession, message: KillProcess) -> None:
+        worker = self._workers.get(message.process_id)
+        if worker is None:
+            peer.tell(self._workers.exit_of(message.process_id))
+            return
+        worker.watchers.add(peer)
+        self.note(f"killing {message.process_id}: {message.reason}")
+        if message.save_stacks:
+            self._tasks.start(self._workers.fence(worker, message.reason), "fencing")
+        else:
+            self._workers.kill(worker, message.reason)
+
+    async def _stop(self, process_ids: tuple[str, ...], grace_s: float) -> None:
+        workers = [w for w in self._workers if w.spec.process_id in set(process_ids)]
+        async with asyncio.TaskGroup() as group:
+            for worker in workers:
+                group.create_task(self._workers.stop(worker, talk.StopWorker(), grace_s))
+
+    async def _shut_down(self, grace_s: float) -> None:
+        await self._stop(tuple(w.spec.process_id for w in self._workers), grace_s)
+        self._ending.set()
+
+    async def _end_with_owner(self, owner: str, owner_agent: str) -> None:
+        """End what ``owner`` owns here once its own agent says that it is gone (A-7)."""
+        own = self._workers.get(owner)
+        if own is not None:
+            await own.ended.wait()
+        elif owner_agent != self._address:
+            await self._gone_elsewhere(owner, owner_agent)
+        self._owners_watched.discard(owner)
+        owned = tuple(w.spec.process_id for w in self._workers if w.owner == owner)
+        if owned:
+            self.note(f"{owner} is gone: ending the {len(owned)} processes that it owned here")
+            await self._stop(owned, _OWNER_GRACE_S)
+
+    async def _gone_elsewhere(self, owner: str, owner_agent: str) -> None:
+        try:
+            session = await open_session(
+                Address.parse(owner_agent), self._secret, lost_limit_s=_LOST_LIMIT_S
+            )
+        except DanausError:
+            return  # no agent, no owner
+        try:
+            session.send([talk.TO_AGENT.encode(WatchProcess(owner))])
+            async for parts in session:
+                message = talk.FROM_AGENT.decode(parts[0], session.peer)
+                if isinstance(message, talk.ProcessExited) and message.process_id == owner:
+                    return
+        except ChannelClosed:
+            return
+        finally:
+            await session.close()
+
+    # -- ticks ---------------------------------------------------------------------------------
+
+    async def _tick_forever(self) -> None:
+        ticks = 0
+        while True:
+            await asyncio.sleep(_TICK_S)
+            ticks += 1
+            self._tell_positions()
+            self._tell_logs()
+            nursery = self._workers.nursery
+            if nursery is not None and ticks % _LOOK_EVERY == 0:
+                nursery.look()
+                self._workers.adopt_strays()
+            if ticks % _BEAT_EVERY == 0:
+                for peer in self._sessions:
+                    if peer.greeted:
+                        peer.tell(talk.Beat())
+
+    def _tell_positions(self) -> None:
+        now = asyncio.get_running_loop().time()
+        seen: dict[str, ProcessPosition] = {}
+        for worker in self._workers:
+            at = worker.block.read()
+            if worker.moved[0] != at.writes:
+                worker.moved = (at.writes, now)
+            seen[worker.spec.process_id] = ProcessPosition(
+                process_id=worker.spec.process_id,
+                step=at.step,
+                phase=int(at.phase),
+                collective=at.collective,
+                waiting=at.phase.waits,
+                still_s=now - worker.moved[1],
+            )
+        for peer in self._sessions:
+            positions = tuple(seen[name] for name in sorted(peer.watching & seen.keys()))
+            if positions:
+                peer.tell(PositionsSeen(positions))
+
+    def _tell_logs(self) -> None:
+        for worker in self._workers:
+            lines = worker.log.lines() if worker.log_readers else ()
+            for peer in list(worker.log_readers) if lines else ():
+                peer.tell(talk.LogLines(worker.spec.process_id, lines))
+
+
+def _note_process(registry: PidRegistry, name: str, pid: int) -> None:
+    stat = procfs.read_stat(pid)
+    if stat is not None:
+        registry.add(name, pid, stat.started)
+
+
+def _become_subreaper() -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "cannot become a child subreaper")
+
+
+def main() -> None:
+    """Run a host agent with the settings in the file that the only argument names."""
+    settings = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=talk.AgentSettings)
+    if settings.lifeline_fd >= 0 and not settings.detached:
+        arm_lifeline(settings.lifeline_fd)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    _become_subreaper()
+
+    async def serve() -> None:
+        await HostAgent(settings).run()
+
+    asyncio.run(serve())
+
+
+if __name__ == "__main__":
+    main()

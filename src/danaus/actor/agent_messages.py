@@ -1,0 +1,187 @@
+"""What is said with a host agent by owners of processes and by workers.
+
+The structs of those who only watch or fence are in ``wire.lifecycle``; an agent understands
+both, on any authenticated session, and sends what is defined here only to those who greeted it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from danaus.wire.codec import Codec
+from danaus.wire.lifecycle import KillProcess, PositionsSeen, ProcessExited, WatchProcess
+
+NOT_HERE = "not running here"
+HANG = "hang"
+
+
+class Hello(msgspec.Struct, frozen=True):
+    """Who opens a session; proven by the handshake to hold the job's secret.
+
+    ``address`` is where it listens itself, ``agent_address`` its host agent (empty in a
+    controller).
+    """
+
+    process_id: str
+    address: str = ""
+    agent_address: str = ""
+
+
+class AgentSettings(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How an agent is started; written to a file that its argument names.  Holds no secret.
+
+    Args:
+        host: Name of the host in process ids.
+        folder: Private folder of this host's agent: pid registry, positions.
+        sockets: Private folder, with a short path, for unix sockets.
+        run_dir: Folder of the run; its ``logs`` takes the logs.
+        address: Where to listen: ``unix:/path``, or ``tcp:host:0``.
+        secret_path: File of the job's secret.
+        preload: Modules that the nursery imports.
+        sys_path: Import path of workers.
+        detached: Go on without the controller.
+        controller_pid: Whose end ends an agent that is not detached.
+        lifeline_fd: Inherited read end of the controller's lifeline; -1 for none.
+        ready_fd: Inherited write end on which the agent says its address; -1 for none.
+    """
+
+    host: str
+    folder: str
+    sockets: str
+    run_dir: str
+    address: str
+    secret_path: str
+    preload: tuple[str, ...] = ()
+    sys_path: tuple[str, ...] = ()
+    detached: bool = False
+    controller_pid: int = 0
+    lifeline_fd: int = -1
+    ready_fd: int = -1
+
+
+# -- to the agent -------------------------------------------------------------------------------
+
+
+class Greet(msgspec.Struct, frozen=True, tag="greet"):
+    """Answer with ``Welcome``, then send ``Beat`` twice a second."""
+
+
+class NewProcess(msgspec.Struct, frozen=True):
+    """One worker to start."""
+
+    process_id: str
+    rank: int
+
+
+class StartProcesses(msgspec.Struct, frozen=True, tag="start_processes"):
+    """Fork these workers; the session becomes their owner's and is told of starts and ends.
+
+    ``owner`` is the owning process, ``owner_agent`` that process's agent (empty: a controller).
+    """
+
+    mesh_id: str
+    processes: tuple[NewProcess, ...]
+    env: dict[str, str]
+    owner: str
+    owner_agent: str
+
+
+class LocateProcess(msgspec.Struct, frozen=True, tag="locate_process"):
+    """Answer with ``ProcessReady`` once it listens, and with ``ProcessExited`` once it is gone."""
+
+    process_id: str
+
+
+class StopProcesses(msgspec.Struct, frozen=True, tag="stop_processes"):
+    """Ask, wait ``grace_s``, terminate, wait, kill (P-5); ends are reported one by one."""
+
+    process_ids: tuple[str, ...]
+    grace_s: float
+
+
+class ForwardLogs(msgspec.Struct, frozen=True, tag="forward_logs"):
+    """From now on send (or stop to send) the lines that these processes write."""
+
+    process_ids: tuple[str, ...]
+    on: bool
+
+
+class WorkerReady(msgspec.Struct, frozen=True, tag="worker_ready"):
+    """A worker listens at ``address``."""
+
+    process_id: str
+    address: str
+
+
+class ShutDown(msgspec.Struct, frozen=True, tag="shut_down"):
+    """Stop every worker, then end."""
+
+    grace_s: float
+
+
+# -- from the agent -----------------------------------------------------------------------------
+
+
+class Welcome(msgspec.Struct, frozen=True, tag="welcome"):
+    """Who answers; ``pid`` means something on the same machine only."""
+
+    host: str
+    pid: int
+
+
+class Beat(msgspec.Struct, frozen=True, tag="beat"):
+    """The agent is alive (P-2)."""
+
+
+class ProcessStarted(msgspec.Struct, frozen=True, tag="process_started"):
+    """Forked."""
+
+    process_id: str
+    pid: int
+    log_path: str
+
+
+class ProcessReady(msgspec.Struct, frozen=True, tag="process_ready"):
+    """It listens at ``address``."""
+
+    process_id: str
+    pid: int
+    address: str
+
+
+class LogLines(msgspec.Struct, frozen=True, tag="log_lines"):
+    """What a process wrote."""
+
+    process_id: str
+    lines: tuple[str, ...]
+
+
+class StopWorker(msgspec.Struct, frozen=True, tag="stop_worker"):
+    """To a worker: end in good order."""
+
+
+ToAgent = (
+    Greet
+    | StartProcesses
+    | LocateProcess
+    | StopProcesses
+    | ForwardLogs
+    | WorkerReady
+    | ShutDown
+    | WatchProcess
+    | KillProcess
+)
+FromAgent = (
+    Welcome
+    | Beat
+    | ProcessStarted
+    | ProcessReady
+    | LogLines
+    | StopWorker
+    | ProcessExited
+    | PositionsSeen
+)
+
+TO_AGENT: Codec[ToAgent] = Codec(ToAgent)
+FROM_AGENT: Codec[FromAgent] = Codec(FromAgent)
+HELLO: Codec[Hello] = Codec(Hello)

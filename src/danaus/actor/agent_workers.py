@@ -1,0 +1,312 @@
+"""The workers of one host: what its agent knows of them, and how they begin and end.
+
+A worker's end is seen through its pidfd, whoever is its parent (P-1).  Its status comes from the
+kernel's own record of the zombie, from the nursery's report, or, where the agent has adopted the
+worker of a dead nursery, from ``waitpid``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from danaus.actor import nursery_messages as talk
+from danaus.actor import procfs
+from danaus.actor.agent_messages import HANG, NOT_HERE, FromAgent, ProcessReady, ProcessStarted
+from danaus.actor.log_tail import LogFollower, tail
+from danaus.actor.nursery_client import NurseryClient
+from danaus.actor.pid_registry import PidRegistry
+from danaus.wire.lifecycle import ProcessExited
+from danaus.wire.position import PositionBlock
+
+STACKS_SIGNAL = signal.SIGUSR2
+
+_REPORT_S = 0.02
+_REPORT_LIMIT_S = 0.5
+_STACKS_LIMIT_S = 0.1
+_TERMINATE_S = 1.0
+_START_LIMIT_S = 60.0
+_REMEMBERED = 1000
+
+
+class Listener(Protocol):
+    """A session to which the agent can say something."""
+
+    def tell(self, message: FromAgent) -> None:
+        """Send; a session that is gone swallows it."""
+
+
+@dataclass(eq=False)
+class Worker:
+    """One worker process."""
+
+    spec: talk.WorkerSpec
+    owner: str
+    owner_agent: str
+    owner_session: Listener
+    block: PositionBlock
+    log: LogFollower
+    pid: int = 0
+    started: int = 0
+    pidfd: int = -1
+    address: str = ""
+    session: Listener | None = None
+    kill_reason: str = ""
+    watchers: set[Listener] = field(default_factory=set)
+    log_readers: set[Listener] = field(default_factory=set)
+    moved: tuple[int, float] = (0, 0.0)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    timer: asyncio.TimerHandle | None = None
+
+
+class WorkerTable:
+    """All workers that this agent has started and that have not ended, and the last that have.
+
+    Args:
+        registry: Where pids are noted.
+        note: Writes a line to the agent's log.
+    """
+
+    def __init__(self, registry: PidRegistry, note: Callable[[str], None]) -> None:
+        self.note = note
+        self._registry = registry
+        self._loop = asyncio.get_running_loop()
+        self._workers: dict[str, Worker] = {}
+        self._exits: collections.OrderedDict[str, ProcessExited] = collections.OrderedDict()
+        self.nursery: NurseryClient | None = None
+
+    def __iter__(self) -> collections.abc.Iterator[Worker]:
+        return iter(list(self._workers.values()))
+
+    def get(self, process_id: str) -> Worker | None:
+        """Return a worker that has not ended."""
+        return self._workers.get(process_id)
+
+    def exit_of(self, process_id: str) -> ProcessExited:
+        """Return what is remembered of a worker that is not here (any more)."""
+        return self._exits.get(process_id) or ProcessExited(process_id, reason=NOT_HERE)
+
+    def has_had(self, process_id: str) -> bool:
+        """Tell whether a process of this name lives or is remembered."""
+        return process_id in self._workers or process_id in self._exits
+
+    # -- beginnings ----------------------------------------------------------------------------
+
+    def add(self, worker: Worker) -> None:
+        """Ask the nursery for a worker."""
+        if self.nursery is None:
+            raise RuntimeError("no nursery yet")
+        process_id = worker.spec.process_id
+        self._workers[process_id] = worker
+        worker.timer = self._loop.call_later(_START_LIMIT_S, self._late, process_id)
+        self.nursery.fork(worker.spec)
+
+    def forked(self, message: talk.Forked) -> None:
+        """A worker exists (said by the nursery)."""
+        worker = self._workers.get(message.process_id)
+        try:
+            pidfd = os.pidfd_open(message.pid)
+        except OSError:
+            pidfd = -1  # ended already: the report follows
+        if worker is None:
+            if pidfd >= 0:  # asked for and withdrawn
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                os.close(pidfd)
+            return
+        worker.pid, worker.started, worker.pidfd = message.pid, message.started, pidfd
+        self._registry.add(message.process_id, message.pid, message.started)
+        if pidfd >= 0:
+            self._loop.add_reader(pidfd, self._has_ended, worker)
+        if worker.kill_reason:
+            self.send_signal(worker, signal.SIGKILL)
+        worker.owner_session.tell(
+            ProcessStarted(message.process_id, message.pid, worker.spec.log_path)
+        )
+
+    def fork_failed(self, process_id: str, why: str) -> None:
+        """There will be no such worker (said by the nursery)."""
+        worker = self._workers.get(process_id)
+        if worker is not None:
+            self._end(worker, None, f"could not be started: {why}")
+
+    def ready(self, process_id: str, address: str, session: Listener) -> None:
+        """A worker listens."""
+        worker = self._workers.get(process_id)
+        if worker is None:
+            return
+        worker.address, worker.session = address, session
+        if worker.timer is not None:
+            worker.timer.cancel()
+        message = ProcessReady(process_id, worker.pid, address)
+        for listener in {worker.owner_session, *worker.watchers}:
+            listener.tell(message)
+
+    def _late(self, process_id: str) -> None:
+        worker = self._workers.get(process_id)
+        if worker is not None:
+            self.kill(worker, f"did not come up within {_START_LIMIT_S:.0f} s")
+
+    # -- endings -------------------------------------------------------------------------------
+
+    def known_pids(self) -> set[int]:
+        """Return the pids of all workers that have not ended."""
+        return {worker.pid for worker in self._workers.values() if worker.pid}
+
+    def reaped(self, message: talk.Reaped) -> None:
+        """A worker has ended (said by the nursery)."""
+        worker = self._workers.get(message.process_id)
+        if worker is not None and worker.pid == message.pid:
+            self._end(worker, message.wait_status, "")
+
+    def _has_ended(self, worker: Worker) -> None:
+        self._loop.remove_reader(worker.pidfd)
+        stat = procfs.read_stat(worker.pid)
+        if stat is None or stat.started != worker.started:
+            # The nursery was quicker; its report is on the way, unless it has died with it.
+            self._loop.call_later(_REPORT_LIMIT_S, self._end, worker, None, "status not reported")
+        elif stat.parent == os.getpid():
+            self._end(worker, _reap_adopted(worker.pid), "")
+        else:
+            # The nursery's report is exact; it may be stopped, though, or about to die.
+            self._loop.call_later(_REPORT_S, self._end, worker, stat.wait_status, "")
+
+    def _end(self, worker: Worker, wait_status: int | None, why: str) -> None:
+        process_id = worker.spec.process_id
+        if self._workers.pop(process_id, None) is None:
+            return
+        if worker.timer is not None:
+            worker.timer.cancel()
+        if worker.pidfd >= 0:
+            self._loop.remove_reader(worker.pidfd)
+            os.close(worker.pidfd)
+        exit_code, signal_name = procfs.split_status(wait_status)
+        lines = tail(worker.spec.log_path)
+        message = ProcessExited(
+            process_id, exit_code, signal_name, lines, worker.kill_reason or why
+        )
+        self._exits[process_id] = message
+        while len(self._exits) > _REMEMBERED:
+            self._exits.popitem(last=False)
+        for listener in {worker.owner_session, *worker.watchers}:
+            listener.tell(message)
+        worker.ended.set()
+        self._tidy(worker)
+
+    def _tidy(self, worker: Worker) -> None:
+        self._registry.drop(worker.spec.process_id)
+        worker.block.close()
+        leftovers = [worker.spec.position_path]
+        if worker.address.startswith("unix:"):
+            leftovers.append(worker.address.removeprefix("unix:"))
+        for path in leftovers:
+            Path(path).unlink(missing_ok=True)
+
+    def send_signal(self, worker: Worker, number: signal.Signals) -> None:
+        """Send a signal to a worker; one that has ended is left alone."""
+        if worker.pidfd < 0:
+            return
+        try:
+            signal.pidfd_send_signal(worker.pidfd, number)
+        except ProcessLookupError:
+            pass
+
+    def kill(self, worker: Worker, reason: str) -> None:
+        """SIGKILL a worker now; its end is reported with ``reason``."""
+        worker.kill_reason = worker.kill_reason or reason
+        if worker.pid:
+            self.send_signal(worker, signal.SIGKILL)
+        elif self.nursery is not None and self.nursery.withdraw(worker.spec.process_id):
+            self._end(worker, None, reason)
+
+    async def fence(self, worker: Worker, reason: str) -> None:
+        """Save a stalled worker's stacks as far as it still writes them, then kill it (P-3)."""
+        if not reason.lower().startswith(HANG):
+            reason = f"{HANG}: {reason}"
+        stat = procfs.read_stat(worker.pid) if worker.pid else None
+        if stat is not None and not stat.is_stopped:
+            await self._save_stacks(worker)
+        elif stat is not None:
+            _append(worker.spec.log_path, "danaus: no stacks: the process is stopped")
+        self.kill(worker, reason)
+
+    async def _save_stacks(self, worker: Worker) -> None:
+        """Ask for stacks; return once the log has grown and come to rest, or it takes too long."""
+        before = _size(worker.spec.log_path)
+        self.send_signal(worker, STACKS_SIGNAL)
+        until = self._loop.time() + _STACKS_LIMIT_S
+        last = before
+        while self._loop.time() < until and not worker.ended.is_set():
+            await asyncio.sleep(0.005)
+            size = _size(worker.spec.log_path)
+            if size == last != before:
+                return
+            last = size
+
+    async def stop(self, worker: Worker, ask: FromAgent, grace_s: float) -> None:
+        """Ask, wait ``grace_s``, terminate, wait, kill (P-5)."""
+        if worker.session is not None:
+            worker.session.tell(ask)
+            if await _ends_within(worker, grace_s):
+                return
+        if worker.pid:
+            self.send_signal(worker, signal.SIGTERM)
+            if await _ends_within(worker, _TERMINATE_S):
+                return
+        self.kill(worker, "")
+        await _ends_within(worker, _TERMINATE_S)
+
+    def kill_all(self) -> None:
+        """SIGKILL whatever lives."""
+        for worker in self:
+            self.kill(worker, "its host agent ended")
+
+    def adopt_strays(self) -> None:
+        """Reap what was orphaned below this agent and has ended."""
+        known = self.known_pids() | {self.nursery.pid if self.nursery else 0}
+        for pid in procfs.children_of(os.getpid()):
+            stat = procfs.read_stat(pid)
+            if pid not in known and stat is not None and stat.is_zombie:
+                _reap_adopted(pid)
+
+
+async def _ends_within(worker: Worker, limit_s: float) -> bool:
+    try:
+        async with asyncio.timeout(limit_s):
+            await worker.ended.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
+def _reap_adopted(pid: int) -> int | None:
+    """Take the status of a child that has ended, and end what it leaves in its group."""
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except OSError:
+        pass
+    try:
+        reaped, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    return status if reaped == pid else None
+
+
+def _size(path: str) -> int:
+    try:
+        return Path(path).stat().st_size
+    except OSError:
+        return 0
+
+
+def _append(path: str, line: str) -> None:
+    try:
+        with Path(path).open("a") as file:
+            file.write(line + "\n")
+    except OSError:
+        pass

@@ -1,0 +1,57 @@
+"""Who is running: the actor, its place, its process."""
+
+from __future__ import annotations
+
+import contextvars
+from dataclasses import dataclass, field
+
+from danaus.actor.supervision import ActorKey
+from danaus.core.extent import Extent, Point
+from danaus.wire.position import PositionBlock
+
+
+@dataclass(frozen=True)
+class ProcessInfo:
+    """The process that code runs in.
+
+    ``agent_address``, ``run_dir`` and ``log_path`` are empty and ``position`` is None in a
+    controller, which no agent watches.
+    """
+
+    process_id: str
+    agent_address: str = ""
+    run_dir: str = ""
+    log_path: str = ""
+    position: PositionBlock | None = None
+    host: str = ""
+    rank: int = 0
+
+    @property
+    def incarnation(self) -> int:
+        """How often a process of this name was started before."""
+        return incarnation_of(self.process_id)
+
+
+@dataclass(frozen=True)
+class Context:
+    """What ``context()`` returns."""
+
+    proc: ProcessInfo
+    actor_name: str = "client"
+    actor_key: ActorKey | None = None
+    actor: object | None = None
+    point: Point = field(default_factory=lambda: Extent((), ()).point(0))
+
+    @property
+    def message_rank(self) -> Point:
+        """The actor's place in its mesh (the name that Monarch gives it)."""
+        return self.point
+
+
+current: contextvars.ContextVar[Context | None] = contextvars.ContextVar("danaus_actor")
+
+
+def incarnation_of(process_id: str) -> int:
+    """Return the incarnation that a process id ends with."""
+    digits = process_id.rpartition("#")[2]
+    return int(digits) if digits.isdigit() else 0

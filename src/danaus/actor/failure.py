@@ -1,0 +1,90 @@
+"""What went wrong, as a value: the fault of one process or actor, and the failure of a mesh.
+
+Owns ``Fault`` (one thing that happened, without a place), ``MeshFailure`` (the same as its owner
+is told of it, A-8).  Who is told is decided in ``supervision``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+FaultKind = Literal["exception", "exit", "signal", "hang", "host_lost"]
+
+ALL_KINDS: tuple[FaultKind, ...] = ("exception", "exit", "signal", "hang", "host_lost")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that happened to a process or an actor.
+
+    Args:
+        kind: What sort of thing.
+        reason: The same in words.
+        exit_code: Of a process that ended by itself.
+        signal: Name of the signal that ended it (``SIGKILL``).
+        exception: What an endpoint raised, where it could be pickled.
+        traceback: Its traceback as text.
+        log_tail: The last lines that the process wrote.
+        time_s: When it was noticed, seconds since the Unix epoch.
+    """
+
+    kind: FaultKind
+    reason: str
+    exit_code: int | None = None
+    signal: str | None = None
+    exception: BaseException | None = None
+    traceback: str = ""
+    log_tail: tuple[str, ...] = ()
+    time_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class MeshFailure:
+    """What an owner's ``__supervise__`` is told (A-8).
+
+    Args:
+        mesh: Name of the mesh that failed.
+        points: Where in it; one, or all that a lost host took with it.
+        kind: ``exception``, ``exit``, ``signal``, ``hang`` or ``host_lost``.
+        reason: The same in words.
+        process_ids: The processes concerned, in the order of ``points``.
+        cause: The failure that a raising ``__supervise__`` replaced by this one.
+    """
+
+    mesh: str
+    points: tuple[Mapping[str, int], ...]
+    kind: FaultKind
+    reason: str
+    exit_code: int | None = None
+    signal: str | None = None
+    exception: BaseException | None = None
+    traceback: str = ""
+    log_tail: tuple[str, ...] = ()
+    time_s: float = 0.0
+    process_ids: tuple[str, ...] = ()
+    mesh_id: str = ""
+    cause: MeshFailure | None = None
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks of ``points`` in their mesh."""
+        return tuple(getattr(point, "rank", 0) for point in self.points)
+
+    def __str__(self) -> str:
+        where = ", ".join(_spell(point) for point in self.points)
+        return f"{self.mesh}[{where}] failed ({self.kind}): {self.reason}"
+
+    def report(self) -> str:
+        """Return all that is known, as lines for a person."""
+        lines = [str(self)]
+        lines += [f"  | {line}" for line in self.log_tail]
+        lines += [f"  {line}" for line in self.traceback.rstrip().splitlines()]
+        if self.cause is not None:
+            lines += ["caused by:", *(f"  {line}" for line in self.cause.report().splitlines())]
+        return "\n".join(lines)
+
+
+def _spell(point: Mapping[str, int]) -> str:
+    return " ".join(f"{axis}={place}" for axis, place in point.items()) or "0"

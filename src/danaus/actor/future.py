@@ -1,0 +1,162 @@
+"""The one future: of a call, of a spawn, of a stop.
+
+``Future`` is settled once, from any thread, and can be waited for from plain threads (``get``)
+and from any event loop (``await``), more than once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Generator
+from typing import Any, Generic, TypeVar, cast
+
+from danaus.core.errors import DeadlinePassed
+
+T = TypeVar("T")
+
+_forbidden_threads: set[int] = set()
+
+
+def forbid_blocking(thread_id: int, forbidden: bool) -> None:
+    """Mark a thread whose event loop settles futures: a blocking ``get`` there would hang."""
+    if forbidden:
+        _forbidden_threads.add(thread_id)
+    else:
+        _forbidden_threads.discard(thread_id)
+
+
+class Future(Generic[T]):
+    """A value that is still to come.
+
+    Args:
+        what: What it is, for messages.
+        on_cancel: Called once if the future is cancelled before it is settled.
+    """
+
+    def __init__(self, what: str = "a future", on_cancel: Callable[[], None] | None = None) -> None:
+        self.what = what
+        self._on_cancel = on_cancel
+        self._lock = threading.Lock()
+        self._settled = threading.Event()
+        self._value: T | None = None
+        self._error: BaseException | None = None
+        self._callbacks: list[Callable[[Future[T]], None]] = []
+
+    @classmethod
+    def of(cls, value: T) -> Future[T]:
+        """Return a future that holds ``value`` already."""
+        future: Future[T] = cls()
+        future.set_value(value)
+        return future
+
+    # -- settling ------------------------------------------------------------------------------
+
+    def set_value(self, value: T) -> bool:
+        """Settle with a value; false if it was settled before."""
+        return self._settle(value, None)
+
+    def set_error(self, error: BaseException) -> bool:
+        """Settle with an exception; false if it was settled before."""
+        return self._settle(None, error)
+
+    def cancel(self) -> bool:
+        """Give up: tell the other side where that is possible; false if it is too late."""
+        if not self._settle(None, asyncio.CancelledError(f"{self.what} was cancelled")):
+            return False
+        if self._on_cancel is not None:
+            self._on_cancel()
+        return True
+
+    def _settle(self, value: T | None, error: BaseException | None) -> bool:
+        with self._lock:
+            if self._settled.is_set():
+                return False
+            self._value, self._error = value, error
+            self._settled.set()
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback(self)
+        return True
+
+    # -- waiting -------------------------------------------------------------------------------
+
+    def done(self) -> bool:
+        """Tell whether it is settled."""
+        return self._settled.is_set()
+
+    def add_done_callback(self, callback: Callable[[Future[T]], None]) -> None:
+        """Call ``callback(self)`` once settled, on the thread that settles it (or at once)."""
+        with self._lock:
+            if not self._settled.is_set():
+                self._callbacks.append(callback)
+                return
+        callback(self)
+
+    def get(self, timeout: float | None = None) -> T:
+        """Wait, from a plain thread, and return the value.
+
+        Args:
+            timeout: Seconds to wait at most; None leaves it to the call's own limits (A-4).
+
+        Raises:
+            DeadlinePassed: ``timeout`` passed; the call itself goes on.
+            Exception: Whatever the future was settled with.
+        """
+        if threading.get_ident() in _forbidden_threads and not self.done():
+            raise RuntimeError(
+                f"{self.what}: get() would block the event loop that brings the answer; "
+                "await it instead"
+            )
+        if not self._settled.wait(timeout):
+            raise DeadlinePassed(waited_for=self.what, limit_s=timeout or 0.0)
+        return self._outcome()
+
+    def result(self, timeout: float | None = None) -> T:
+        """Wait and return the value (the spelling of ``concurrent.futures``)."""
+        return self.get(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait and return the exception, None if there is a value."""
+        if not self._settled.wait(timeout):
+            raise DeadlinePassed(waited_for=self.what, limit_s=timeout or 0.0)
+        return self._error
+
+    def as_asyncio(self) -> asyncio.Future[T]:
+        """Return an asyncio future of the running loop; cancelling it cancels the call."""
+        loop = asyncio.get_running_loop()
+        mirror: asyncio.Future[T] = loop.create_future()
+
+        def forward(_: Future[T]) -> None:
+            try:
+                loop.call_soon_threadsafe(copy)
+            except RuntimeError:
+                pass  # that loop has ended, nobody waits any more
+
+        def copy() -> None:
+            if mirror.done():
+                return
+            if isinstance(self._error, asyncio.CancelledError):
+                mirror.cancel()
+            elif self._error is not None:
+                mirror.set_exception(self._error)
+            else:
+                mirror.set_result(cast(T, self._value))
+
+        def cancelled(done: asyncio.Future[T]) -> None:
+            if done.cancelled():
+                self.cancel()
+
+        mirror.add_done_callback(cancelled)
+        self.add_done_callback(forward)
+        return mirror
+
+    def __await__(self) -> Generator[Any, None, T]:
+        if self.done():
+            return self._outcome()
+        return (yield from self.as_asyncio().__await__())
+
+    def _outcome(self) -> T:
+        if self._error is not None:
+            raise self._error
+        return cast(T, self._value)

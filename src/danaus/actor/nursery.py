@@ -1,0 +1,187 @@
+"""The nursery: a process that has imported the heavy modules and forks workers from itself.
+
+``python -m danaus.actor.nursery FD``, started by the host agent with one end of a packet socket.
+It runs no thread and no event loop, so that its forks are clean (P-6), and it is the parent of
+the workers: it reaps them and reports their status (P-1).  With the agent it dies at once, by a
+lifeline; without it the workers go on, since the agent is a subreaper and adopts them.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import select
+import signal
+import socket
+import sys
+import time
+import traceback
+from typing import NoReturn
+
+from danaus.actor import nursery_messages as talk
+from danaus.actor import procfs
+from danaus.core.lifeline import arm_lifeline
+from danaus.wire.secret import Secret
+
+# Whatever a worker needs in any case.
+_ALWAYS = ("cloudpickle", "uvloop", "danaus.actor.worker")
+
+
+class Nursery:
+    """Forks on request, reports ends.
+
+    Args:
+        agent: The packet socket to the host agent.
+    """
+
+    def __init__(self, agent: socket.socket) -> None:
+        self._agent = agent
+        settings = talk.to_nursery.decode(agent.recv(talk.MAX_MESSAGE_BYTES))
+        if not isinstance(settings, talk.NurserySettings):
+            raise SystemExit("the first message must be the settings")
+        self._settings = settings
+        arm_lifeline(settings.lifeline_fd)
+        self._secret = Secret.load(settings.secret_path)
+        self._children: dict[int, tuple[int, str]] = {}  # pidfd -> pid, process id
+        self._poll = select.poll()
+        self._poll.register(agent, select.POLLIN)
+
+    def prepare(self) -> None:
+        """Import what workers will need, and say so."""
+        start = time.monotonic()
+        sys.path[:] = [*self._settings.sys_path]
+        missing: dict[str, str] = {}
+        for name in dict.fromkeys((*_ALWAYS, *self._settings.preload)):
+            try:
+                importlib.import_module(name)
+            except ImportError as error:
+                missing[name] = str(error)
+        missing.pop("uvloop", None)
+        gc.collect()
+        gc.freeze()  # the collector of a worker leaves these pages shared
+        threads = len(os.listdir("/proc/self/task"))
+        self._say(talk.NurseryReady(time.monotonic() - start, threads, missing))
+
+    def run(self) -> None:
+        """Serve until the agent is gone."""
+        while True:
+            for fd, _ in self._poll.poll():
+                if fd != self._agent.fileno():
+                    self._reap(fd)
+                elif not self._serve_request():
+                    return
+
+    def _serve_request(self) -> bool:
+        try:
+            packet = self._agent.recv(talk.MAX_MESSAGE_BYTES)
+        except ConnectionError:
+            return False
+        if not packet:
+            return False
+        message = talk.to_nursery.decode(packet)
+        if isinstance(message, talk.WorkerSpec):
+            self._fork(message)
+        return True
+
+    def _fork(self, spec: talk.WorkerSpec) -> None:
+        try:
+            pid = os.fork()
+        except OSError as error:
+            self._say(talk.ForkFailed(spec.process_id, f"fork: {error.strerror}"))
+            return
+        if pid == 0:
+            self._become_worker(spec)
+        pidfd = os.pidfd_open(pid)
+        self._children[pidfd] = (pid, spec.process_id)
+        self._poll.register(pidfd, select.POLLIN)
+        stat = procfs.read_stat(pid)
+        self._say(talk.Forked(spec.process_id, pid, stat.started if stat else 0))
+
+    def _reap(self, pidfd: int) -> None:
+        pid, process_id = self._children.pop(pidfd)
+        self._poll.unregister(pidfd)
+        os.close(pidfd)
+        try:
+            # What the worker itself has started ends with it; its pid is still ours to name.
+            os.killpg(pid, signal.SIGKILL)
+        except OSError:
+            pass
+        _, status = os.waitpid(pid, 0)
+        self._say(talk.Reaped(process_id, pid, status))
+
+    def _say(self, message: talk.FromNursery) -> None:
+        try:
+            self._agent.send(talk.encode(message))
+        except ConnectionError:
+            raise SystemExit(0) from None
+
+    def _become_worker(self, spec: talk.WorkerSpec) -> NoReturn:
+        """Turn the forked child into a worker; never returns into the nursery's own code."""
+        code = 1
+        try:
+            os.setsid()
+            _reset_signals()
+            # Python's own object must not close this number later, when it means another file.
+            self._agent.detach()
+            lifeline = arm_lifeline(self._settings.lifeline_fd, whole_group=True)
+            _redirect(spec.log_path)
+            _close_all_but({0, 1, 2, lifeline})
+            os.environ.update(spec.env)
+            from danaus.actor import worker
+
+            code = worker.main(spec, self._secret)
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            for stream in (sys.stdout, sys.stderr):
+                try:
+                    stream.flush()
+                except (OSError, ValueError):
+                    pass
+            os._exit(code)
+
+
+def _reset_signals() -> None:
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        try:
+            signal.signal(number, signal.SIG_DFL)
+        except (OSError, ValueError):
+            continue  # reserved by the C library
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def _redirect(log_path: str) -> None:
+    null = os.open(os.devnull, os.O_RDONLY)
+    log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(null, 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    sys.stdout.reconfigure(line_buffering=True, errors="replace")  # type: ignore[union-attr]
+    sys.stderr.reconfigure(line_buffering=True, errors="replace")  # type: ignore[union-attr]
+
+
+def _close_all_but(keep: set[int]) -> None:
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) not in keep:
+            try:
+                os.close(int(name))
+            except OSError:
+                pass  # the listing's own
+
+
+def main() -> None:
+    """Run a nursery on the socket whose number is the only argument."""
+    # The agent ends a nursery by SIGKILL; a Ctrl-C at the terminal is not for it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.setsid()
+    nursery = Nursery(socket.socket(fileno=int(sys.argv[1])))
+    nursery.prepare()
+    nursery.run()
+
+
+if __name__ == "__main__":
+    main()

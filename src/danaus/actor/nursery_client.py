@@ -1,0 +1,270 @@
+"""The agent's side of its nursery: keep one running, ask it for workers.
+
+A nursery may die or be stopped at any moment (P-7).  Dead: what it had not reported is cleaned
+away, a new one is started, and open requests are made again.  Stopped: it is killed, then as
+above.  The workers of the old one go on either way: the agent adopts them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from danaus.actor import nursery_messages as talk
+from danaus.actor import procfs
+from danaus.actor.restart import Restart, RestartBudget
+from danaus.core.clock import MonotonicClock
+
+_LOOK_AT_S = 1.0  # a fork takes milliseconds: look at a nursery that has not answered by then
+_ANSWER_LIMIT_S = 20.0
+_BUDGET = Restart(intensity=8, period_s=60.0, backoff_s=0.2, max_backoff_s=5.0)
+
+
+class Keeper(Protocol):
+    """Whom the client tells."""
+
+    def forked(self, message: talk.Forked) -> None:
+        """A worker exists."""
+
+    def fork_failed(self, process_id: str, why: str) -> None:
+        """There will be no such worker."""
+
+    def reaped(self, message: talk.Reaped) -> None:
+        """A worker has ended."""
+
+    def known_pids(self) -> set[int]:
+        """Return the pids of workers that have been reported."""
+
+    def note(self, text: str) -> None:
+        """Write a line to the agent's log."""
+
+
+class NurseryClient:
+    """Keeps a nursery alive on the running loop.
+
+    Args:
+        settings: What each new nursery is told.
+        keeper: Whom to tell.
+        log_path: Where the nursery's own output goes.
+        registered: Called with pid and start time of each nursery, before it is used.
+    """
+
+    def __init__(
+        self,
+        settings: talk.NurserySettings,
+        keeper: Keeper,
+        log_path: str,
+        registered: Callable[[int, int], None],
+    ) -> None:
+        self._settings = settings
+        self._keeper = keeper
+        self._log_path = log_path
+        self._registered = registered
+        self._loop = asyncio.get_running_loop()
+        self._budget = RestartBudget(_BUDGET)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        self._is_ready = False
+        self._stopped_looks = 0
+        self._open: dict[str, talk.WorkerSpec] = {}  # asked for, not yet answered
+        self._sent: dict[str, asyncio.TimerHandle] = {}
+        self._closed = False
+        self._gave_up = ""
+
+    @property
+    def pid(self) -> int:
+        """Pid of the present nursery, 0 while there is none."""
+        return self._process.pid if self._process else 0
+
+    def start(self) -> None:
+        """Start a nursery; requests wait until it is ready."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.setblocking(False)
+        lifeline = self._settings.lifeline_fd
+        log = os.open(self._log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "danaus.actor.nursery", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(theirs.fileno(), lifeline),
+                env=_nursery_environment(self._settings.sys_path),
+            )
+        finally:
+            os.close(log)
+            theirs.close()
+        stat = procfs.read_stat(self._process.pid)
+        self._registered(self._process.pid, stat.started if stat else 0)
+        self._socket, self._is_ready, self._stopped_looks = ours, False, 0
+        ours.send(talk.encode(self._settings))
+        self._loop.add_reader(ours, self._readable)
+
+    def fork(self, spec: talk.WorkerSpec) -> None:
+        """Ask for a worker; the keeper is told of it, or of its failure."""
+        if self._gave_up or self._closed:
+            self._keeper.fork_failed(spec.process_id, self._gave_up or "the agent is ending")
+            return
+        self._open[spec.process_id] = spec
+        if self._is_ready:
+            self._send(spec)
+
+    def withdraw(self, process_id: str) -> bool:
+        """Take back a request that has not been sent; false if it has."""
+        return process_id not in self._sent and self._open.pop(process_id, None) is not None
+
+    def look(self) -> None:
+        """Look at the nursery's state, now and then; a stopped one is replaced."""
+        stat = procfs.read_stat(self.pid) if self._process else None
+        if stat is None or not stat.is_stopped:
+            self._stopped_looks = 0
+            return
+        self._stopped_looks += 1
+        if self._stopped_looks >= 2:  # it was not resumed between two looks
+            self._kill("is stopped")
+
+    def close(self) -> None:
+        """End the nursery.  Its workers are not touched."""
+        self._closed = True
+        for timer in self._sent.values():
+            timer.cancel()
+        self._sent.clear()
+        self._drop_socket()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    # -- talking -------------------------------------------------------------------------------
+
+    def _send(self, spec: talk.WorkerSpec) -> None:
+        if self._socket is None:
+            return
+        data = talk.encode(spec)
+        if len(data) > talk.MAX_MESSAGE_BYTES:
+            self._answered(spec.process_id)
+            self._keeper.fork_failed(spec.process_id, f"its settings take {len(data)} bytes")
+            return
+        try:
+            self._socket.send(data)
+        except BlockingIOError:
+            self._sent[spec.process_id] = self._loop.call_later(0.01, self._send, spec)
+            return
+        except OSError:
+            return  # it has died: end of file is on its way, and with it another try
+        self._sent[spec.process_id] = self._loop.call_later(
+            _LOOK_AT_S, self._overdue, spec.process_id, _LOOK_AT_S
+        )
+
+    def _overdue(self, process_id: str, waited_s: float) -> None:
+        stat = procfs.read_stat(self.pid)
+        if stat is None or stat.is_stopped or waited_s >= _ANSWER_LIMIT_S:
+            self._kill(f"has not answered for {waited_s:.1f} s")
+        else:
+            self._sent[process_id] = self._loop.call_later(
+                _LOOK_AT_S, self._overdue, process_id, waited_s + _LOOK_AT_S
+            )
+
+    def _kill(self, why: str) -> None:
+        if self._process is not None:
+            self._keeper.note(f"nursery {self.pid} {why}; it is killed and replaced")
+            self._process.send_signal(signal.SIGKILL)
+
+    def _answered(self, process_id: str) -> None:
+        self._open.pop(process_id, None)
+        timer = self._sent.pop(process_id, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _readable(self) -> None:
+        while self._socket is not None:
+            try:
+                packet = self._socket.recv(talk.MAX_MESSAGE_BYTES)
+            except BlockingIOError:
+                return
+            except OSError:
+                packet = b""
+            if not packet:
+                self._lost()
+                return
+            self._take(talk.from_nursery.decode(packet))
+
+    def _take(self, message: talk.FromNursery) -> None:
+        match message:
+            case talk.NurseryReady():
+                self._take_ready(message)
+            case talk.Forked():
+                self._answered(message.process_id)
+                self._keeper.forked(message)
+            case talk.ForkFailed():
+                self._answered(message.process_id)
+                self._keeper.fork_failed(message.process_id, message.why)
+            case talk.Reaped():
+                self._keeper.reaped(message)
+
+    def _take_ready(self, message: talk.NurseryReady) -> None:
+        self._keeper.note(f"nursery {self.pid} ready after {message.took_s:.2f} s")
+        for name, why in message.missing.items():
+            self._keeper.note(f"nursery could not import {name}: {why}")
+        if message.num_threads > 1:
+            self._keeper.note(f"nursery runs {message.num_threads} threads; forks may be unsafe")
+        self._is_ready = True
+        for spec in list(self._open.values()):
+            self._send(spec)
+
+    # -- losing --------------------------------------------------------------------------------
+
+    def _lost(self) -> None:
+        self._drop_socket()
+        process, self._process = self._process, None
+        if process is None or self._closed:
+            return
+        process.kill()
+        process.wait()
+        for timer in self._sent.values():
+            timer.cancel()
+        self._sent.clear()
+        self._clear_unreported()
+        decision = self._budget.decide((0,), 1, MonotonicClock().now())
+        self._keeper.note(f"nursery {process.pid} ended ({process.returncode}): {decision.reason}")
+        if decision.restart:
+            self._loop.call_later(decision.after_s, self._start_again)
+            return
+        self._gave_up = f"the nursery keeps dying: {decision.reason}; see {self._log_path}"
+        for process_id in list(self._open):
+            self._answered(process_id)
+            self._keeper.fork_failed(process_id, self._gave_up)
+
+    def _start_again(self) -> None:
+        if not self._closed:
+            self.start()
+
+    def _clear_unreported(self) -> None:
+        """End workers that were forked but not reported: they are asked for again."""
+        for pid in set(procfs.children_of(os.getpid())) - self._keeper.known_pids():
+            stat = procfs.read_stat(pid)
+            if stat is not None and stat.parent == os.getpid():
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+
+    def _drop_socket(self) -> None:
+        if self._socket is not None:
+            self._loop.remove_reader(self._socket)
+            self._socket.close()
+            self._socket = None
+        self._is_ready = False
+
+
+def _nursery_environment(sys_path: tuple[str, ...]) -> dict[str, str]:
+    environment: dict[str, Any] = dict(os.environ)
+    # The nursery must find this package before it is told its import path.
+    environment["PYTHONPATH"] = os.pathsep.join(entry for entry in sys_path if entry)
+    # A pool of threads started by an import would make every fork unsafe.
+    environment.setdefault("OPENBLAS_NUM_THREADS", "1")
+    return environment

@@ -1,0 +1,81 @@
+"""What a host agent and its nursery say to each other, and what a worker is told at birth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class WorkerSpec(msgspec.Struct, frozen=True, tag="fork"):
+    """One worker: who it is and where its things lie.
+
+    ``bind`` is the address that it listens on, ``agent_address`` its host agent's; ``mesh_id``
+    and ``rank`` are its place in its process mesh.
+    """
+
+    process_id: str
+    mesh_id: str
+    rank: int
+    host: str
+    run_dir: str
+    log_path: str
+    position_path: str
+    bind: str
+    agent_address: str
+    env: dict[str, str] = {}
+
+
+class NurserySettings(msgspec.Struct, frozen=True, tag="settings"):
+    """First words to a new nursery.  ``lifeline_fd`` ends it and its workers with the agent."""
+
+    preload: tuple[str, ...]
+    sys_path: tuple[str, ...]
+    secret_path: str
+    lifeline_fd: int
+
+
+class NurseryReady(msgspec.Struct, frozen=True, tag="ready"):
+    """Modules are imported.  ``missing`` could not be; ``num_threads`` should be 1."""
+
+    took_s: float
+    num_threads: int
+    missing: dict[str, str]
+
+
+class Forked(msgspec.Struct, frozen=True, tag="forked"):
+    """A worker exists."""
+
+    process_id: str
+    pid: int
+    started: int
+
+
+class ForkFailed(msgspec.Struct, frozen=True, tag="fork_failed"):
+    """No worker: the kernel refused."""
+
+    process_id: str
+    why: str
+
+
+class Reaped(msgspec.Struct, frozen=True, tag="reaped"):
+    """A worker has ended; ``wait_status`` as of ``waitpid``."""
+
+    process_id: str
+    pid: int
+    wait_status: int
+
+
+ToNursery = NurserySettings | WorkerSpec
+FromNursery = NurseryReady | Forked | ForkFailed | Reaped
+
+MAX_MESSAGE_BYTES = 128 * 1024
+
+_encoder = msgspec.msgpack.Encoder()
+to_nursery: msgspec.msgpack.Decoder[ToNursery] = msgspec.msgpack.Decoder(ToNursery)
+from_nursery: msgspec.msgpack.Decoder[FromNursery] = msgspec.msgpack.Decoder(FromNursery)
+
+
+def encode(message: Any) -> bytes:
+    """Return the bytes of one message; it travels as one packet."""
+    return _encoder.encode(message)

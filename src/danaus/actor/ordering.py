@@ -1,0 +1,64 @@
+"""Messages in the order in which each sender sent them (A-1).
+
+A message carries a number per (sender, receiver), from 1.  The receiver holds back what arrives
+early and drops what it has had: whatever route a message takes, an actor sees each sender's
+messages once and in order.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+
+
+class HoldBack(Generic[Item]):
+    """The receiving side: of one actor, over all its senders."""
+
+    def __init__(self) -> None:
+        self._due: defaultdict[str, int] = defaultdict(lambda: 1)
+        self._early: defaultdict[str, dict[int, Item]] = defaultdict(dict)
+
+    def accept(self, sender: str, number: int, item: Item) -> list[Item]:
+        """Take one arrival; return what may be handled now, in order.
+
+        Returns:
+            Nothing for an early or repeated arrival.
+        """
+        due = self._due[sender]
+        if number != due:
+            if number > due:
+                self._early[sender].setdefault(number, item)
+            return []
+        ready = [item]
+        early = self._early.get(sender)
+        due += 1
+        while early and due in early:
+            ready.append(early.pop(due))
+            due += 1
+        self._due[sender] = due
+        return ready
+
+    def held(self, sender: str) -> int:
+        """Return how many messages of ``sender`` wait for an earlier one."""
+        return len(self._early.get(sender, ()))
+
+    def forget(self, sender: str) -> list[Item]:
+        """Drop a sender that is gone; return what was held back, which can never be handled."""
+        self._due.pop(sender, None)
+        early = self._early.pop(sender, {})
+        return [early[number] for number in sorted(early)]
+
+
+class Numbering:
+    """The sending side: the next number for each receiver."""
+
+    def __init__(self) -> None:
+        self._last: defaultdict[tuple[str, str], int] = defaultdict(int)
+
+    def next(self, sender: str, receiver: str) -> int:
+        """Return the number of the next message from ``sender`` to ``receiver``."""
+        key = (sender, receiver)
+        self._last[key] += 1
+        return self._last[key]

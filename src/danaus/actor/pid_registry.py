@@ -1,0 +1,86 @@
+"""Which processes a host agent has started, on disk, so that the next one finds what is left.
+
+A process is named by its pid and its start time: a pid alone may mean another process by then.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+from pathlib import Path
+
+from danaus.actor import procfs
+from danaus.core.clock import Deadline
+
+
+class PidRegistry:
+    """The file ``pids.json`` in an agent's folder."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self._path = Path(folder) / "pids.json"
+        self._known: dict[str, tuple[int, int]] = {}
+
+    def add(self, name: str, pid: int, started: int) -> None:
+        """Note a process before anything depends on it."""
+        self._known[name] = (pid, started)
+        self._write()
+
+    def drop(self, name: str) -> None:
+        """Forget a process that has ended."""
+        if self._known.pop(name, None) is not None:
+            self._write()
+
+    def read(self) -> dict[str, tuple[int, int]]:
+        """Return what the file names: pid and start time by name; empty if there is none."""
+        try:
+            found = json.loads(self._path.read_text())
+            return {str(name): (int(pid), int(started)) for name, (pid, started) in found.items()}
+        except (OSError, ValueError, TypeError, AttributeError):
+            return {}
+
+    def clear_leftovers(self, limit_s: float) -> list[str]:
+        """SIGKILL every process that an earlier agent left, and wait until they are gone.
+
+        Args:
+            limit_s: How long to wait for all of them, in seconds.
+
+        Returns:
+            The names of those that were alive.
+        """
+        waiting: dict[int, str] = {}
+        try:
+            for name, (pid, started) in self.read().items():
+                if procfs.kill_exactly(pid, started):
+                    try:
+                        waiting[os.pidfd_open(pid)] = name
+                    except OSError:
+                        continue
+            _wait_for_all(list(waiting), limit_s)
+        finally:
+            for fd in waiting:
+                os.close(fd)
+        self._write()
+        return sorted(waiting.values())
+
+    def _write(self) -> None:
+        # No fsync: what matters is the death of a process, not of the machine.
+        text = json.dumps(self._known)
+        temporary = self._path.with_suffix(".new")
+        try:
+            temporary.write_text(text)
+            temporary.replace(self._path)
+        except OSError:
+            pass  # a full disk must not stop the agent; the lifeline ends workers all the same
+
+
+def _wait_for_all(pidfds: list[int], limit_s: float) -> None:
+    deadline = Deadline.after(limit_s)
+    poll = select.poll()
+    left = set(pidfds)
+    for fd in left:
+        poll.register(fd, select.POLLIN)
+    while left and not deadline.passed:
+        for fd, _ in poll.poll(deadline.remaining_s() * 1000):
+            poll.unregister(fd)
+            left.discard(fd)

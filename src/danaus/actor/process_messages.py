@@ -1,0 +1,103 @@
+"""What processes say to each other about the actors that live in them.
+
+Users' objects travel behind these structs as further parts of the same message, packed by
+``wire.codec``; they are unpacked on the thread that needs them, never on the connection's.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from danaus.wire.codec import Codec
+
+
+class SpawnActor(msgspec.Struct, frozen=True, tag="spawn", array_like=True):
+    """Make an actor here; parts: ``(class, args, kwargs, extent of the mesh)``.
+
+    The session it arrives on is that of the mesh's owner.  Answered by ``Returned`` once the
+    constructor has returned, by ``Raised`` if it raised.
+    """
+
+    call: int
+    mesh_id: str
+    name: str
+    rank: int
+
+
+class Deliver(msgspec.Struct, frozen=True, tag="deliver", array_like=True):
+    """A message for an actor; parts: ``(args, kwargs)``.
+
+    ``call`` 0: nobody waits for an answer.  ``number`` counts from 1 per sender and receiver
+    (A-1); ``incarnation`` is the receiver's, a message for another is refused.
+    """
+
+    call: int
+    mesh_id: str
+    rank: int
+    incarnation: int
+    sender: str
+    number: int
+    endpoint: str
+
+
+class CancelCall(msgspec.Struct, frozen=True, tag="cancel", array_like=True):
+    """Nobody waits any more for the answer to this ``Deliver`` of the same session."""
+
+    call: int
+
+
+class StopActor(msgspec.Struct, frozen=True, tag="stop", array_like=True):
+    """Take no new message, finish those at hand, clean up; answered by ``Returned``."""
+
+    call: int
+    mesh_id: str
+    rank: int
+
+
+class Returned(msgspec.Struct, frozen=True, tag="returned", array_like=True):
+    """The answer to ``call``; parts: the value."""
+
+    call: int
+
+
+class Raised(msgspec.Struct, frozen=True, tag="raised", array_like=True):
+    """The endpoint raised; parts: the exception, none where it cannot be pickled."""
+
+    call: int
+    actor: str
+    endpoint: str
+    exception: str
+    traceback: str
+
+
+class Gone(msgspec.Struct, frozen=True, tag="gone", array_like=True):
+    """The actor is not here (any more), or never came to be."""
+
+    call: int
+    actor: str
+    why: str
+
+
+class ActorFailed(msgspec.Struct, frozen=True, tag="actor_failed", array_like=True):
+    """To the owner's process: an endpoint raised with nobody waiting; parts: the ``Fault``."""
+
+    mesh_id: str
+    rank: int
+    fatal: bool
+
+
+class FailurePassedUp(msgspec.Struct, frozen=True, tag="failure_passed_up", array_like=True):
+    """To the owner's process: something that this actor owns failed and it did not handle it.
+
+    Parts: the ``MeshFailure``.
+    """
+
+    mesh_id: str
+    rank: int
+
+
+Request = SpawnActor | Deliver | CancelCall | StopActor
+Answer = Returned | Raised | Gone | ActorFailed | FailurePassedUp
+ProcessMessage = Request | Answer
+
+CODEC: Codec[ProcessMessage] = Codec(ProcessMessage)

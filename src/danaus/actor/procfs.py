@@ -1,0 +1,91 @@
+"""What the kernel tells of a process, from ``/proc/PID/stat``.
+
+``kill(pid, 0)`` succeeds on a zombie and a pid comes back after use, so a process is known by
+its pid *and* the time it was started, and its state is read.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class ProcessStat:
+    """One reading.  ``started`` is in clock ticks since boot; ``wait_status`` as of ``waitpid``."""
+
+    pid: int
+    state: str
+    parent: int
+    started: int
+    wait_status: int
+
+    @property
+    def is_zombie(self) -> bool:
+        """Tell whether it has ended and nobody has asked for its status."""
+        return self.state in "ZX"
+
+    @property
+    def is_stopped(self) -> bool:
+        """Tell whether it is stopped by a signal or a debugger."""
+        return self.state in "Tt"
+
+
+def read_stat(pid: int) -> ProcessStat | None:
+    """Return what the kernel tells of ``pid``, None if there is no such process."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return None
+    # The name is in parentheses and may hold anything, parentheses too.
+    fields = text.rpartition(")")[2].split()
+    return ProcessStat(pid, fields[0], int(fields[1]), int(fields[19]), int(fields[-1]))
+
+
+def kill_exactly(pid: int, started: int) -> bool:
+    """SIGKILL the process that has this pid and start time.
+
+    Returns:
+        Whether it was there, alive and could be killed.
+    """
+    try:
+        fd = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        # From here on the descriptor means this one process, whoever gets its pid later.
+        stat = read_stat(pid)
+        if stat is None or stat.started != started or stat.is_zombie:
+            return False
+        signal.pidfd_send_signal(fd, signal.SIGKILL)
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+def children_of(pid: int) -> list[int]:
+    """Return the living children of ``pid``, started by any of its threads."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            found += [int(child) for child in task.read_text().split()]
+        except OSError:
+            continue
+    return found
+
+
+def split_status(wait_status: int | None) -> tuple[int | None, str | None]:
+    """Return ``(exit code, name of the signal)``, one of them None; both if it is not known."""
+    if wait_status is None:
+        return None, None
+    if os.WIFSIGNALED(wait_status):
+        number = os.WTERMSIG(wait_status)
+        try:
+            return None, signal.Signals(number).name
+        except ValueError:
+            return None, f"signal {number}"
+    return os.waitstatus_to_exitcode(wait_status), None

@@ -1,0 +1,422 @@
+"""Who owns what, who is told of a failure, and what ends before what (A-6, A-7).
+
+Pure: ``SupervisionMachine.handle(event)`` returns instructions; ``runtime`` carries them out.
+There is one machine in each process.  It knows the meshes that actors of this process (or its
+main program, the *root*) own, and the actors that live here.  Where an actor's own owner lives
+in another process, a failure that it does not handle leaves as ``PassUp``.
+
+Invariants:
+    S-1: an owner is asked about one failure at a time, in the order in which they happened.
+    S-2: a point of a mesh fails by the loss of its process once; a mesh that is being stopped
+        does not fail.
+    S-3: meshes that an actor owns have ended before it is asked to clean up.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from danaus.actor.failure import Fault, MeshFailure
+
+
+@dataclass(frozen=True, order=True)
+class ActorKey:
+    """One actor: its mesh and its rank there."""
+
+    mesh_id: str
+    rank: int
+
+    def __str__(self) -> str:
+        return f"{self.mesh_id}/{self.rank}"
+
+
+# -- events ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class MeshOwned:
+    """A mesh was spawned here.  ``owner`` None is the root; ``on`` the processes below actors."""
+
+    mesh_id: str
+    name: str
+    owner: ActorKey | None
+    points: tuple[Mapping[str, int], ...]
+    processes: tuple[str, ...]
+    on: str | None = None
+
+
+@dataclass(frozen=True)
+class ActorHosted:
+    """An actor lives here; ``remote`` tells that its mesh's owner is in another process."""
+
+    actor: ActorKey
+    name: str
+    point: Mapping[str, int]
+    remote: bool
+
+
+@dataclass(frozen=True)
+class ProcessesGone:
+    """Processes ended, together and for one reason."""
+
+    process_ids: tuple[str, ...]
+    fault: Fault
+
+
+@dataclass(frozen=True)
+class ActorRaised:
+    """An actor of a mesh owned here failed; ``fatal``: it never came to be."""
+
+    actor: ActorKey
+    fault: Fault
+    fatal: bool = False
+
+
+@dataclass(frozen=True)
+class FailurePassed:
+    """An actor of a mesh owned here did not handle a failure of something that it owns."""
+
+    actor: ActorKey
+    failure: MeshFailure
+
+
+@dataclass(frozen=True)
+class Answered:
+    """An owner's ``__supervise__`` came back; ``raised`` is set where it raised."""
+
+    owner: ActorKey
+    handled: bool
+    raised: Fault | None = None
+
+
+@dataclass(frozen=True)
+class StopAsked:
+    """Someone wants a mesh to end."""
+
+    mesh_id: str
+
+
+@dataclass(frozen=True)
+class MeshEnded:
+    """A mesh has ended; whatever was on it has too."""
+
+    mesh_id: str
+
+
+@dataclass(frozen=True)
+class ActorLeaving:
+    """An actor that lives here is to end; None: everything that the root owns is."""
+
+    actor: ActorKey | None
+
+
+@dataclass(frozen=True)
+class ActorGone:
+    """An actor that lived here has cleaned up and is no more."""
+
+    actor: ActorKey
+
+
+Event = (
+    MeshOwned
+    | ActorHosted
+    | ProcessesGone
+    | ActorRaised
+    | FailurePassed
+    | Answered
+    | StopAsked
+    | MeshEnded
+    | ActorLeaving
+    | ActorGone
+)
+
+# -- instructions ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AskOwner:
+    """Run ``__supervise__`` of an actor that lives here; answer with ``Answered``."""
+
+    owner: ActorKey
+    failure: MeshFailure
+
+
+@dataclass(frozen=True)
+class PassUp:
+    """Tell the process that owns this actor's mesh (``FailurePassed`` there)."""
+
+    actor: ActorKey
+    failure: MeshFailure
+
+
+@dataclass(frozen=True)
+class CallFaultHook:
+    """Nobody handled it."""
+
+    failure: MeshFailure
+
+
+@dataclass(frozen=True)
+class EndMesh:
+    """Stop a mesh, then say ``MeshEnded``."""
+
+    mesh_id: str
+
+
+@dataclass(frozen=True)
+class CleanUp:
+    """Everything the actor owned has ended: run its ``__cleanup__``, then say ``ActorGone``."""
+
+    actor: ActorKey | None
+
+
+Instruction = AskOwner | PassUp | CallFaultHook | EndMesh | CleanUp
+Instructions = tuple[Instruction, ...]
+
+# -- state -------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Mesh:
+    spec: MeshOwned
+    lost: set[int] = field(default_factory=set)
+    stopping: bool = False
+
+
+@dataclass
+class _Hosted:
+    spec: ActorHosted
+    leaving: bool = False
+    failures: deque[MeshFailure] = field(default_factory=deque)
+
+
+class SupervisionMachine:
+    """The ownership tree of one process, and where its failures go.
+
+    Args:
+        root: The actor that stands for this process's main program where the process itself is a
+            point of somebody's mesh (a worker); failures that reach the root are passed to the
+            owner of that mesh.  None in a controller: they reach the fault hook.
+    """
+
+    def __init__(self, root: ActorKey | None = None) -> None:
+        self._root = root
+        self._meshes: dict[str, _Mesh] = {}
+        self._hosted: dict[ActorKey, _Hosted] = {}
+        self._gone: dict[str, Fault] = {}
+        self._leaving_root = False
+
+    def handle(self, event: Event) -> Instructions:
+        """Take in one event; return what has to be done, in order."""
+        return tuple(self._handle(event))
+
+    def owned_by(self, owner: ActorKey | None) -> tuple[str, ...]:
+        """Return the meshes that ``owner`` owns, the oldest first."""
+        return tuple(k for k, mesh in self._meshes.items() if mesh.spec.owner == owner)
+
+    def fault_of(self, process_id: str) -> Fault | None:
+        """Return what ended a process, None if it is not known to have ended."""
+        return self._gone.get(process_id)
+
+    def _handle(self, event: Event) -> Iterator[Instruction]:
+        match event:
+            case MeshOwned():
+                yield from self._mesh_owned(event)
+            case ActorHosted():
+                self._hosted[event.actor] = _Hosted(event)
+            case ProcessesGone():
+                yield from self._processes_gone(event)
+            case ActorRaised():
+                yield from self._actor_raised(event)
+            case FailurePassed():
+                yield from self._from_mesh(event.actor.mesh_id, event.failure)
+            case Answered():
+                yield from self._answered(event)
+            case StopAsked():
+                yield from self._stop(event.mesh_id)
+            case MeshEnded():
+                yield from self._mesh_ended(event.mesh_id)
+            case ActorLeaving():
+                yield from self._leaving(event.actor)
+            case ActorGone():
+                yield from self._actor_gone(event.actor)
+
+    # -- failures ------------------------------------------------------------------------------
+
+    def _mesh_owned(self, event: MeshOwned) -> Iterator[Instruction]:
+        self._meshes[event.mesh_id] = mesh = _Mesh(event)
+        for process_id in dict.fromkeys(event.processes):
+            if process_id in self._gone:
+                yield from self._lose(mesh, (process_id,), self._gone[process_id])
+
+    def _processes_gone(self, event: ProcessesGone) -> Iterator[Instruction]:
+        news = tuple(p for p in event.process_ids if p not in self._gone)
+        self._gone.update(dict.fromkeys(news, event.fault))
+        for mesh in list(self._meshes.values()):
+            yield from self._lose(mesh, news, event.fault)
+
+    def _lose(self, mesh: _Mesh, process_ids: tuple[str, ...], fault: Fault) -> Iterator[Instruction]:
+        spec = mesh.spec
+        ranks = tuple(
+            rank
+            for rank, process_id in enumerate(spec.processes)
+            if process_id in process_ids and rank not in mesh.lost
+        )
+        if not ranks:
+            return
+        mesh.lost.update(ranks)
+        if not mesh.stopping and not self._told_below(spec):
+            yield from self._tell(spec.owner, _failure(spec, ranks, fault))
+
+    def _told_below(self, spec: MeshOwned) -> bool:
+        """Tell whether the loss of a process is told for the process mesh, to the same owner."""
+        below = self._meshes.get(spec.on) if spec.on is not None else None
+        return below is not None and below.spec.owner == spec.owner
+
+    def _actor_raised(self, event: ActorRaised) -> Iterator[Instruction]:
+        mesh = self._meshes.get(event.actor.mesh_id)
+        if mesh is None or event.actor.rank in mesh.lost:
+            return
+        ranks = (event.actor.rank,)
+        if event.fatal:
+            mesh.lost.update(ranks)
+        if not mesh.stopping:
+            yield from self._tell(mesh.spec.owner, _failure(mesh.spec, ranks, event.fault))
+
+    def _from_mesh(self, mesh_id: str, failure: MeshFailure) -> Iterator[Instruction]:
+        mesh = self._meshes.get(mesh_id)
+        if mesh is None:
+            yield CallFaultHook(failure)
+        else:
+            yield from self._tell(mesh.spec.owner, failure)
+
+    def _tell(self, owner: ActorKey | None, failure: MeshFailure) -> Iterator[Instruction]:
+        if owner is None:
+            yield from self._reach_root(failure)
+            return
+        hosted = self._hosted.get(owner)
+        if hosted is None or hosted.leaving:
+            yield from self._up(owner, failure)
+            return
+        hosted.failures.append(failure)
+        if len(hosted.failures) == 1:
+            yield AskOwner(owner, failure)
+
+    def _reach_root(self, failure: MeshFailure) -> Iterator[Instruction]:
+        if self._root is None:
+            yield CallFaultHook(failure)
+        else:
+            yield PassUp(self._root, failure)
+
+    def _up(self, actor: ActorKey, failure: MeshFailure) -> Iterator[Instruction]:
+        hosted = self._hosted.get(actor)
+        if hosted is not None and hosted.spec.remote:
+            yield PassUp(actor, failure)
+        elif actor.mesh_id in self._meshes:
+            yield from self._from_mesh(actor.mesh_id, failure)
+        else:
+            yield from self._reach_root(failure)
+
+    def _answered(self, event: Answered) -> Iterator[Instruction]:
+        hosted = self._hosted.get(event.owner)
+        if hosted is None or not hosted.failures:
+            return
+        failure = hosted.failures.popleft()
+        if event.raised is not None:
+            yield from self._up(event.owner, _replaced(hosted.spec, event.raised, failure))
+        elif not event.handled:
+            yield from self._up(event.owner, failure)
+        if hosted.failures:
+            yield AskOwner(event.owner, hosted.failures[0])
+
+    # -- endings -------------------------------------------------------------------------------
+
+    def _stop(self, mesh_id: str) -> Iterator[Instruction]:
+        mesh = self._meshes.get(mesh_id)
+        if mesh is None or mesh.stopping:
+            return
+        for other in self._meshes.values():
+            if other is mesh or other.spec.on == mesh_id:
+                other.stopping = True
+        yield EndMesh(mesh_id)
+
+    def _mesh_ended(self, mesh_id: str) -> Iterator[Instruction]:
+        mesh = self._meshes.pop(mesh_id, None)
+        if mesh is None:
+            return
+        for other in [m for m in self._meshes.values() if m.spec.on == mesh_id]:
+            # Its owner may be another than that of the processes below: nobody waits for it.
+            del self._meshes[other.spec.mesh_id]
+            yield from self._maybe_clean_up(other.spec.owner)
+        yield from self._maybe_clean_up(mesh.spec.owner)
+
+    def _leaving(self, actor: ActorKey | None) -> Iterator[Instruction]:
+        if actor is None:
+            self._leaving_root = True
+        elif actor in self._hosted and not self._hosted[actor].leaving:
+            self._hosted[actor].leaving = True
+        else:
+            return
+        for mesh_id in reversed(self.owned_by(actor)):
+            if not self._told_below(self._meshes[mesh_id].spec):
+                yield from self._stop(mesh_id)
+        yield from self._maybe_clean_up(actor)
+
+    def _maybe_clean_up(self, owner: ActorKey | None) -> Iterator[Instruction]:
+        leaving = self._leaving_root if owner is None else self._is_leaving(owner)
+        if leaving and not self.owned_by(owner):
+            if owner is None:
+                self._leaving_root = False
+            yield CleanUp(owner)
+
+    def _is_leaving(self, actor: ActorKey) -> bool:
+        hosted = self._hosted.get(actor)
+        return hosted is not None and hosted.leaving
+
+    def _actor_gone(self, actor: ActorKey) -> Iterator[Instruction]:
+        hosted = self._hosted.get(actor)
+        if hosted is None:
+            return
+        waiting = list(hosted.failures)
+        hosted.failures.clear()
+        for failure in waiting:
+            yield from self._up(actor, failure)
+        del self._hosted[actor]
+
+
+def _failure(spec: MeshOwned, ranks: tuple[int, ...], fault: Fault) -> MeshFailure:
+    return MeshFailure(
+        mesh=spec.name,
+        points=tuple(spec.points[rank] for rank in ranks),
+        kind=fault.kind,
+        reason=fault.reason,
+        exit_code=fault.exit_code,
+        signal=fault.signal,
+        exception=fault.exception,
+        traceback=fault.traceback,
+        log_tail=fault.log_tail,
+        time_s=fault.time_s,
+        process_ids=tuple(spec.processes[rank] for rank in ranks),
+        mesh_id=spec.mesh_id,
+    )
+
+
+def _replaced(owner: ActorHosted, raised: Fault, cause: MeshFailure) -> MeshFailure:
+    return replace(
+        cause,
+        mesh=owner.name,
+        points=(owner.point,),
+        kind=raised.kind,
+        reason=raised.reason,
+        exit_code=None,
+        signal=None,
+        exception=raised.exception,
+        traceback=raised.traceback,
+        log_tail=(),
+        time_s=raised.time_s,
+        process_ids=(),
+        mesh_id=owner.actor.mesh_id,
+        cause=cause,
+    )

@@ -1,0 +1,58 @@
+"""A pipe whose end means death: how no process outlives the one it serves (P-4).
+
+The one who is served holds the write end and nobody else does; the servant arms the read end.
+When the write end closes, for whatever reason, the kernel itself sends the servant SIGKILL:
+a process that is stopped, holds the interpreter lock or spins in a library dies all the same.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import signal
+import threading
+
+_F_SETSIG = 10  # not named by ``fcntl`` before Python 3.12's headers; Linux only
+
+
+def open_lifeline() -> tuple[int, int]:
+    """Return ``(read_fd, write_fd)``; neither is inherited unless passed on by name."""
+    return os.pipe2(os.O_CLOEXEC)
+
+
+def arm_lifeline(read_fd: int, *, whole_group: bool = False) -> int:
+    """See to it that this process is SIGKILLed once the write end of ``read_fd`` has closed.
+
+    The descriptor is opened anew, since the kernel keeps one owner per open file and a forked
+    process shares those of its parent.
+
+    Args:
+        whole_group: Also everything else in this process's group, which it must lead.
+
+    Returns:
+        The descriptor to keep open for as long as the lifeline shall hold.
+    """
+    fd = os.open(f"/proc/self/fd/{read_fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETOWN, -os.getpgrp() if whole_group else os.getpid())
+        fcntl.fcntl(fd, _F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC)
+    except OSError:
+        # A kernel without signal-driven pipes: a thread is the next best thing.
+        threading.Thread(target=_watch, args=(fd,), name="lifeline", daemon=True).start()
+        return fd
+    if _has_ended(fd, 0):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return fd
+
+
+def _has_ended(fd: int, wait_ms: int | None) -> bool:
+    poll = select.poll()
+    poll.register(fd, 0)  # POLLHUP and POLLERR come unasked
+    return bool(poll.poll(wait_ms))
+
+
+def _watch(fd: int) -> None:
+    if _has_ended(fd, None):
+        os.kill(os.getpid(), signal.SIGKILL)
