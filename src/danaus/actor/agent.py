@@ -19,6 +19,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -123,8 +124,9 @@ class HostAgent:
         self._workers.nursery = NurseryClient(
             told,
             self._workers,
-            path,
-            lambda pid, started: self._registry.add("nursery", pid, started),
+            log_path=path,
+            environment=_nursery_environment(),
+            registered=lambda pid, started: self._registry.add("nursery", pid, started),
         )
         self._workers.nursery.start()
 
@@ -134,7 +136,7 @@ class HostAgent:
             os.close(self._settings.ready_fd)
 
     @contextlib.contextmanager
-    def _controller_watched(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[misc]
+    def _controller_watched(self) -> Iterator[None]:
         """End with the controller, where that is asked for: a second way beside the lifeline.
 
         A child that the controller forked may hold the lifeline open for longer.
@@ -399,6 +401,13 @@ def _note_process(registry: PidRegistry, name: str, pid: int) -> None:
     stat = procfs.read_stat(pid)
     if stat is not None:
         registry.add(name, pid, stat.started)
+
+
+def _nursery_environment() -> dict[str, str]:
+    environment = dict(os.environ)
+    # A pool of threads started by an import would make every fork unsafe.
+    environment.setdefault("OPENBLAS_NUM_THREADS", "1")
+    return environment
 
 
 def _become_subreaper() -> None:

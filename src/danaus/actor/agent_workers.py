@@ -25,8 +25,6 @@ from danaus.actor.pid_registry import PidRegistry
 from danaus.wire.lifecycle import ProcessExited
 from danaus.wire.position import PositionBlock
 
-STACKS_SIGNAL = signal.SIGUSR2
-
 _REPORT_S = 0.02
 _REPORT_LIMIT_S = 0.5
 _STACKS_LIMIT_S = 0.1
@@ -238,7 +236,7 @@ class WorkerTable:
     async def _save_stacks(self, worker: Worker) -> None:
         """Ask for stacks; return once the log has grown and come to rest, or it takes too long."""
         before = _size(worker.spec.log_path)
-        self.send_signal(worker, STACKS_SIGNAL)
+        self.send_signal(worker, talk.STACKS_SIGNAL)
         until = self._loop.time() + _STACKS_LIMIT_S
         last = before
         while self._loop.time() < until and not worker.ended.is_set():

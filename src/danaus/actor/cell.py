@@ -22,21 +22,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from danaus.actor.context import Context, current
-from danaus.actor.endpoint import EndpointSpec
+from danaus.actor.attempt import Attempt
+from danaus.actor.contexts import Context, current
+from danaus.actor.endpoints import EndpointSpec
 from danaus.actor.failure import Fault, MeshFailure
+from danaus.actor.links import Peer
 from danaus.actor.loop_thread import LoopThread
 from danaus.actor.ordering import HoldBack
 from danaus.actor.process_messages import Deliver, Gone, ProcessMessage, Raised, Returned
 from danaus.core.clock import Clock
-from danaus.wire.codec import Buffer, pack, unpack
-
-
-class Peer(Protocol):
-    """Where a message came from and its answer goes."""
-
-    def send(self, message: ProcessMessage, parts: Sequence[Buffer] = ()) -> None:
-        """Send; a peer that is gone swallows it."""
+from danaus.wire.codec import own, pack, unpack
+from danaus.wire.frame import Buffer
 
 
 class CellHost(Protocol):
@@ -74,10 +70,10 @@ class ActorCell:
     Args:
         host: The process.
         context: Who the actor is; its ``actor`` is filled in once it exists.
-        owner: Where its mesh's owner is reached; None if it lives in this process.
+        owner: Where its mesh's owner is reached.
     """
 
-    def __init__(self, host: CellHost, context: Context, owner: Peer | None) -> None:
+    def __init__(self, host: CellHost, context: Context, owner: Peer) -> None:
         self.context = context
         self.owner = owner
         self.gone_why = ""
@@ -104,15 +100,16 @@ class ActorCell:
         """Make the instance; answer ``call`` and begin to take messages."""
 
         def job() -> None:
-            try:
-                cls, args, kwargs, _ = unpack(parts)
+            with Attempt() as attempt:
+                cls, args, kwargs = unpack(parts)
                 self._instance = cls.__new__(cls)
                 self._enter_context()
                 self._instance.__init__(*args, **kwargs)
-            except Exception as error:
-                self._host.io.post(self._not_constructed, call, _fault(self, "__init__", error))
+            if attempt.error is not None:
+                fault = _fault(self, "__init__", attempt.error)
+                self._host.io.post(self._not_constructed, call, fault)
             else:
-                self._host.io.post(self._constructed, call, dict(cls.endpoints))
+                self._host.io.post(self._constructed, call, dict(self._instance.endpoints))
 
         self._jobs.put(_guarded(job, self._host))
 
@@ -126,18 +123,16 @@ class ActorCell:
 
     def _constructed(self, call: int, endpoints: dict[str, EndpointSpec]) -> None:
         self._endpoints = endpoints
-        if self.owner is not None:
-            self.owner.send(Returned(call))
+        self.owner.send(Returned(call))
         self._is_busy = False
         self._pump()
 
     def _not_constructed(self, call: int, fault: Fault) -> None:
         self.refuse_all(f"its constructor raised {fault.reason}\n{fault.traceback}")
-        if self.owner is not None:
-            self.owner.send(
-                Raised(call, self.name, "__init__", fault.reason, fault.traceback),
-                _packed_exception(fault.exception),
-            )
+        self.owner.send(
+            Raised(call, self.name, "__init__", fault.reason, fault.traceback),
+            packed_exception(fault.exception),
+        )
         self._host.actor_failed(self, fault, fatal=True)
         self.end_thread()
 
@@ -215,7 +210,7 @@ class ActorCell:
     def _failed(self, work: Work, fault: Fault) -> None:
         endpoint = work.message.endpoint
         answer = Raised(work.message.call, self.name, endpoint, fault.reason, fault.traceback)
-        self._finished(work, answer, _packed_exception(fault.exception))
+        self._finished(work, answer, packed_exception(fault.exception))
         if not work.message.call:
             self._host.actor_failed(self, fault, fatal=False)
 
@@ -229,10 +224,16 @@ class ActorCell:
         if work.is_cancelled:
             self._host.io.post(self._finished, work, Returned(0), ())
             return
-        try:
+        parts: Sequence[Buffer] = ()
+        with Attempt() as attempt:
             method, args, kwargs = self._opened(work)
-            parts = pack(method(*args, **kwargs))
-        except Exception as error:
+            parts = own(pack(method(*args, **kwargs)))
+        self._post_end(work, parts, attempt.error)
+
+    def _post_end(
+        self, work: Work, parts: Sequence[Buffer], error: Exception | None
+    ) -> None:
+        if error is not None:
             self._host.io.post(self._failed, work, _fault(self, work.message.endpoint, error))
         else:
             self._host.io.post(self._finished, work, Returned(work.message.call), parts)
@@ -246,17 +247,17 @@ class ActorCell:
         )
 
     async def _run_async(self, work: Work) -> None:
+        parts: Sequence[Buffer] = ()
         try:
-            method, args, kwargs = self._opened(work)
-            parts = pack(await method(*args, **kwargs))
-        except asyncio.CancelledError:
-            self._host.io.post(self._finished, work, Returned(0), ())
-            if not work.is_cancelled:
-                raise
-        except Exception as error:
-            self._host.io.post(self._failed, work, _fault(self, work.message.endpoint, error))
-        else:
-            self._host.io.post(self._finished, work, Returned(work.message.call), parts)
+            with Attempt() as attempt:
+                method, args, kwargs = self._opened(work)
+                parts = own(pack(await method(*args, **kwargs)))
+        except asyncio.CancelledError as cancelled:
+            # By the caller, by the end of the process, or by the endpoint itself.
+            error = RuntimeError(f"the endpoint was cancelled: {cancelled}")
+            self._post_end(work, (), error)
+            raise
+        self._post_end(work, parts, attempt.error)
 
     def _opened(self, work: Work) -> tuple[Callable[..., Any], Any, Any]:
         if work.spec is None:
@@ -310,12 +311,10 @@ class ActorCell:
 
         def job() -> None:
             current.set(self.context)
-            try:
+            value = None
+            with Attempt() as attempt:
                 value = hook(*args)
-            except Exception as error:
-                self._host.io.post(then, None, _fault(self, name, error))
-            else:
-                self._host.io.post(then, value, None)
+            self._host.io.post(then, value, _maybe_fault(self, name, attempt.error))
 
         if name == "__cleanup__":
             self._jobs.put(_guarded(job, self._host))
@@ -330,12 +329,10 @@ class ActorCell:
         then: Callable[[Any, Fault | None], None],
     ) -> None:
         current.set(self.context)
-        try:
+        value = None
+        with Attempt() as attempt:
             value = await hook(*args)
-        except Exception as error:
-            self._host.io.post(then, None, _fault(self, hook.__name__, error))
-        else:
-            self._host.io.post(then, value, None)
+        self._host.io.post(then, value, _maybe_fault(self, hook.__name__, attempt.error))
 
 
 def _guarded(job: Callable[[], None], host: CellHost) -> Callable[[], None]:
@@ -365,14 +362,17 @@ def _fault(cell: ActorCell, endpoint: str, error: Exception) -> Fault:
     )
 
 
-def _packed_exception(error: BaseException | None) -> list[Buffer]:
+def _maybe_fault(cell: ActorCell, name: str, error: Exception | None) -> Fault | None:
+    return None if error is None else _fault(cell, name, error)
+
+
+def packed_exception(error: BaseException | None) -> list[Buffer]:
     """Return an exception's parts, none where it cannot be pickled or would not come back."""
     if error is None:
         return []
-    bare = error.with_traceback(None)
-    try:
-        parts = pack(bare)
-        unpack(parts)
-    except Exception:
-        return []
+    parts: list[Buffer] = []
+    with Attempt():
+        trial = pack(error)
+        unpack(trial)
+        parts = own(trial)
     return parts

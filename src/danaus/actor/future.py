@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar, cast
 
+from danaus.actor.attempt import Attempt
 from danaus.core.errors import DeadlinePassed
 
 T = TypeVar("T")
@@ -32,10 +33,20 @@ class Future(Generic[T]):
     Args:
         what: What it is, for messages.
         on_cancel: Called once if the future is cancelled before it is settled.
+        decode: Turns what it is settled with into the value, on the thread that first asks for
+            it: users' objects are not unpacked on the connections' thread.
     """
 
-    def __init__(self, what: str = "a future", on_cancel: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        what: str = "a future",
+        *,
+        on_cancel: Callable[[], None] | None = None,
+        decode: Callable[[Any], T] | None = None,
+    ) -> None:
         self.what = what
+        self._decode = decode
+        self._decoding = threading.Lock()
         self._on_cancel = on_cancel
         self._lock = threading.Lock()
         self._settled = threading.Event()
@@ -52,8 +63,8 @@ class Future(Generic[T]):
 
     # -- settling ------------------------------------------------------------------------------
 
-    def set_value(self, value: T) -> bool:
-        """Settle with a value; false if it was settled before."""
+    def set_value(self, value: Any) -> bool:
+        """Settle with a value (or what ``decode`` takes); false if it was settled before."""
         return self._settle(value, None)
 
     def set_error(self, error: BaseException) -> bool:
@@ -68,7 +79,7 @@ class Future(Generic[T]):
             self._on_cancel()
         return True
 
-    def _settle(self, value: T | None, error: BaseException | None) -> bool:
+    def _settle(self, value: Any, error: BaseException | None) -> bool:
         with self._lock:
             if self._settled.is_set():
                 return False
@@ -120,6 +131,7 @@ class Future(Generic[T]):
         """Wait and return the exception, None if there is a value."""
         if not self._settled.wait(timeout):
             raise DeadlinePassed(waited_for=self.what, limit_s=timeout or 0.0)
+        self._open()
         return self._error
 
     def as_asyncio(self) -> asyncio.Future[T]:
@@ -136,6 +148,7 @@ class Future(Generic[T]):
         def copy() -> None:
             if mirror.done():
                 return
+            self._open()
             if isinstance(self._error, asyncio.CancelledError):
                 mirror.cancel()
             elif self._error is not None:
@@ -156,7 +169,18 @@ class Future(Generic[T]):
             return self._outcome()
         return (yield from self.as_asyncio().__await__())
 
+    def _open(self) -> None:
+        """Decode, once."""
+        with self._decoding:
+            decode, self._decode = self._decode, None
+            if decode is None or self._error is not None:
+                return
+            with Attempt() as attempt:
+                self._value = decode(self._value)
+            self._error = attempt.error
+
     def _outcome(self) -> T:
+        self._open()
         if self._error is not None:
             raise self._error
         return cast(T, self._value)

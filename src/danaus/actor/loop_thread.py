@@ -25,12 +25,12 @@ class LoopThread:
 
     Args:
         name: The thread's name.
-        on_crash: Told of an exception that a posted function raised.
+        on_crash: Told of an exception that a function or task of ours raised.
     """
 
-    def __init__(self, name: str, on_crash: Callable[[BaseException], None]) -> None:
+    def __init__(self, name: str, on_crash: Callable[[dict[str, Any]], None]) -> None:
         self.loop = _new_loop()
-        self._on_crash = on_crash
+        self.loop.set_exception_handler(lambda _, facts: on_crash(facts))
         self._posted: collections.deque[tuple[Callable[..., object], tuple[Any, ...]]]
         self._posted = collections.deque()
         self._lock = threading.Lock()
@@ -48,6 +48,11 @@ class LoopThread:
     def is_current(self) -> bool:
         """Tell whether the caller runs on this thread."""
         return threading.get_ident() == self._thread.ident
+
+    @property
+    def is_stopped(self) -> bool:
+        """Tell whether ``stop`` was called."""
+        return self._stopped
 
     def post(self, function: Callable[..., object], *args: Any) -> None:
         """Run ``function(*args)`` on the loop, after everything posted before."""
@@ -93,17 +98,20 @@ class LoopThread:
             self.loop.close()
 
     def _run_posted(self) -> None:
-        while True:
-            with self._lock:
-                if not self._posted:
-                    self._is_woken = False
-                    return
-                batch, self._posted = self._posted, collections.deque()
-            for function, args in batch:
-                try:
-                    function(*args)
-                except BaseException as error:
-                    self._on_crash(error)
+        with self._lock:
+            batch, self._posted = self._posted, collections.deque()
+            self._is_woken = False
+        try:
+            while batch:
+                function, args = batch.popleft()
+                function(*args)
+        finally:
+            if batch:  # one of them raised, which the loop's handler is told: go on with the rest
+                with self._lock:
+                    batch.extend(self._posted)
+                    self._posted = batch
+                    self._is_woken = True
+                self.loop.call_soon(self._run_posted)
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

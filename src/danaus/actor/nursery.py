@@ -127,15 +127,12 @@ class Nursery:
             lifeline = arm_lifeline(self._settings.lifeline_fd, whole_group=True)
             _redirect(spec.log_path)
             _close_all_but({0, 1, 2, lifeline})
-            os.environ.update(spec.env)
-            from danaus.actor import worker
-
-            code = worker.main(spec, self._secret)
+            code = importlib.import_module("danaus.actor.worker").main(spec, self._secret)
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        except BaseException:
-            traceback.print_exc()
         finally:
+            if (error := sys.exc_info()[1]) is not None:
+                traceback.print_exception(error)
             for stream in (sys.stdout, sys.stderr):
                 try:
                     stream.flush()

@@ -12,12 +12,11 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
+from danaus.actor import boot, procfs
 from danaus.actor import nursery_messages as talk
-from danaus.actor import procfs
 from danaus.actor.restart import Restart, RestartBudget
 from danaus.core.clock import MonotonicClock
 
@@ -52,6 +51,7 @@ class NurseryClient:
         settings: What each new nursery is told.
         keeper: Whom to tell.
         log_path: Where the nursery's own output goes.
+        environment: Its environment, and with it that of the workers.
         registered: Called with pid and start time of each nursery, before it is used.
     """
 
@@ -59,12 +59,15 @@ class NurseryClient:
         self,
         settings: talk.NurserySettings,
         keeper: Keeper,
+        *,
         log_path: str,
+        environment: dict[str, str],
         registered: Callable[[int, int], None],
     ) -> None:
         self._settings = settings
         self._keeper = keeper
         self._log_path = log_path
+        self._environment = environment
         self._registered = registered
         self._loop = asyncio.get_running_loop()
         self._budget = RestartBudget(_BUDGET)
@@ -90,12 +93,12 @@ class NurseryClient:
         log = os.open(self._log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "danaus.actor.nursery", str(theirs.fileno())],
+                boot.command("danaus.actor.nursery", str(theirs.fileno())),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 pass_fds=(theirs.fileno(), lifeline),
-                env=_nursery_environment(self._settings.sys_path),
+                env=self._environment,
             )
         finally:
             os.close(log)
@@ -259,12 +262,3 @@ class NurseryClient:
             self._socket.close()
             self._socket = None
         self._is_ready = False
-
-
-def _nursery_environment(sys_path: tuple[str, ...]) -> dict[str, str]:
-    environment: dict[str, Any] = dict(os.environ)
-    # The nursery must find this package before it is told its import path.
-    environment["PYTHONPATH"] = os.pathsep.join(entry for entry in sys_path if entry)
-    # A pool of threads started by an import would make every fork unsafe.
-    environment.setdefault("OPENBLAS_NUM_THREADS", "1")
-    return environment

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 import msgspec
+
+STACKS_SIGNAL = signal.SIGUSR2  # a worker writes all its stacks to its log
 
 
 class WorkerSpec(msgspec.Struct, frozen=True, tag="fork"):

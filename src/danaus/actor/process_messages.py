@@ -12,7 +12,9 @@ from danaus.wire.codec import Codec
 
 
 class SpawnActor(msgspec.Struct, frozen=True, tag="spawn", array_like=True):
-    """Make an actor here; parts: ``(class, args, kwargs, extent of the mesh)``.
+    """Make an actor here; parts: ``(class, args, kwargs)``.
+
+    ``axes`` and ``sizes`` are the extent of its mesh.
 
     The session it arrives on is that of the mesh's owner.  Answered by ``Returned`` once the
     constructor has returned, by ``Raised`` if it raised.
@@ -22,6 +24,8 @@ class SpawnActor(msgspec.Struct, frozen=True, tag="spawn", array_like=True):
     mesh_id: str
     name: str
     rank: int
+    axes: tuple[str, ...]
+    sizes: tuple[int, ...]
 
 
 class Deliver(msgspec.Struct, frozen=True, tag="deliver", array_like=True):

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from danaus.actor.failure import Fault, MeshFailure
 
@@ -32,6 +33,13 @@ class ActorKey:
         return f"{self.mesh_id}/{self.rank}"
 
 
+class ProcessName(NamedTuple):
+    """One process of one job: a controller may run several jobs."""
+
+    job: str
+    process_id: str
+
+
 # -- events ------------------------------------------------------------------------------------
 
 
@@ -43,7 +51,7 @@ class MeshOwned:
     name: str
     owner: ActorKey | None
     points: tuple[Mapping[str, int], ...]
-    processes: tuple[str, ...]
+    processes: tuple[ProcessName, ...]
     on: str | None = None
 
 
@@ -61,7 +69,7 @@ class ActorHosted:
 class ProcessesGone:
     """Processes ended, together and for one reason."""
 
-    process_ids: tuple[str, ...]
+    processes: tuple[ProcessName, ...]
     fault: Fault
 
 
@@ -205,7 +213,7 @@ class SupervisionMachine:
         self._root = root
         self._meshes: dict[str, _Mesh] = {}
         self._hosted: dict[ActorKey, _Hosted] = {}
-        self._gone: dict[str, Fault] = {}
+        self._gone: dict[ProcessName, Fault] = {}
         self._leaving_root = False
 
     def handle(self, event: Event) -> Instructions:
@@ -216,9 +224,9 @@ class SupervisionMachine:
         """Return the meshes that ``owner`` owns, the oldest first."""
         return tuple(k for k, mesh in self._meshes.items() if mesh.spec.owner == owner)
 
-    def fault_of(self, process_id: str) -> Fault | None:
+    def fault_of(self, process: ProcessName) -> Fault | None:
         """Return what ended a process, None if it is not known to have ended."""
-        return self._gone.get(process_id)
+        return self._gone.get(process)
 
     def _handle(self, event: Event) -> Iterator[Instruction]:
         match event:
@@ -247,22 +255,24 @@ class SupervisionMachine:
 
     def _mesh_owned(self, event: MeshOwned) -> Iterator[Instruction]:
         self._meshes[event.mesh_id] = mesh = _Mesh(event)
-        for process_id in dict.fromkeys(event.processes):
-            if process_id in self._gone:
-                yield from self._lose(mesh, (process_id,), self._gone[process_id])
+        for process in dict.fromkeys(event.processes):
+            if process in self._gone:
+                yield from self._lose(mesh, (process,), self._gone[process])
 
     def _processes_gone(self, event: ProcessesGone) -> Iterator[Instruction]:
-        news = tuple(p for p in event.process_ids if p not in self._gone)
+        news = tuple(p for p in event.processes if p not in self._gone)
         self._gone.update(dict.fromkeys(news, event.fault))
         for mesh in list(self._meshes.values()):
             yield from self._lose(mesh, news, event.fault)
 
-    def _lose(self, mesh: _Mesh, process_ids: tuple[str, ...], fault: Fault) -> Iterator[Instruction]:
+    def _lose(
+        self, mesh: _Mesh, processes: tuple[ProcessName, ...], fault: Fault
+    ) -> Iterator[Instruction]:
         spec = mesh.spec
         ranks = tuple(
             rank
-            for rank, process_id in enumerate(spec.processes)
-            if process_id in process_ids and rank not in mesh.lost
+            for rank, process in enumerate(spec.processes)
+            if process in processes and rank not in mesh.lost
         )
         if not ranks:
             return
@@ -398,7 +408,7 @@ def _failure(spec: MeshOwned, ranks: tuple[int, ...], fault: Fault) -> MeshFailu
         traceback=fault.traceback,
         log_tail=fault.log_tail,
         time_s=fault.time_s,
-        process_ids=tuple(spec.processes[rank] for rank in ranks),
+        process_ids=tuple(spec.processes[rank].process_id for rank in ranks),
         mesh_id=spec.mesh_id,
     )
 

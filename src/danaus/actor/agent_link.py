@@ -1,0 +1,180 @@
+"""One process's connection to one host agent: asking for processes, hearing of their ends.
+
+Invariant P-2: a lost connection is looked into at once; an agent that is silent for
+``heartbeat_limit_s`` is dead once a second connection gets no answer either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Protocol
+
+from danaus.actor import agent_messages as talk
+from danaus.actor.identity import HostRef
+from danaus.core.errors import ChannelClosed, DanausError
+from danaus.wire.address import Address
+from danaus.wire.lifecycle import ProcessExited
+from danaus.wire.owned_tasks import OwnedTasks
+from danaus.wire.secret import Secret
+from danaus.wire.session import Session, open_session
+
+HEARTBEAT_LIMIT_S = 5.0
+_PROBE_LIMIT_S = 1.0
+_OPEN_LIMIT_S = 5.0
+_LOOKS_PER_LIMIT = 10
+
+
+class AgentListener(Protocol):
+    """The process, as it hears of an agent's news."""
+
+    def process_started(self, message: talk.ProcessStarted, host: HostRef) -> None:
+        """A worker was forked."""
+
+    def process_ready(self, message: talk.ProcessReady, host: HostRef) -> None:
+        """A worker listens."""
+
+    def process_exited(self, message: ProcessExited, host: HostRef) -> None:
+        """A worker is gone."""
+
+    def log_lines(self, message: talk.LogLines) -> None:
+        """A worker wrote."""
+
+    def host_lost(self, host: HostRef, why: str) -> None:
+        """The agent is gone, and with it every worker of its host."""
+
+    def stop_asked(self) -> None:
+        """The agent wants this process, a worker of its, to end."""
+
+
+class AgentLink:
+    """Keeps a session with one agent; on the connections' loop.
+
+    Args:
+        host: The host.
+        secret: The job's secret.
+        hello: Who opens the session.
+        listener: Whom to tell.
+        tasks: Owner of the link's tasks.
+    """
+
+    def __init__(
+        self,
+        host: HostRef,
+        secret: Secret,
+        hello: talk.Hello,
+        *,
+        listener: AgentListener,
+        tasks: OwnedTasks,
+    ) -> None:
+        self.host = host
+        self.agent_pid = 0
+        self.lost_why = ""
+        self._secret = secret
+        self._hello = talk.HELLO.encode(hello)
+        self._listener = listener
+        self._tasks = tasks
+        self._loop = asyncio.get_running_loop()
+        self._session: Session | None = None
+        self._outbox: list[talk.ToAgent] = [talk.Greet()]
+        self._heard = self._loop.time()
+        self._closing = False
+        tasks.start(self._keep(), f"link to {host.name}")
+
+    def say(self, message: talk.ToAgent) -> None:
+        """Send, now or when the session is open."""
+        if self._session is None:
+            self._outbox.append(message)
+            return
+        with contextlib.suppress(ChannelClosed):
+            self._session.send([talk.TO_AGENT.encode(message)])
+
+    def lose(self, why: str) -> None:
+        """Take the agent for dead."""
+        if self.lost_why or self._closing:
+            return
+        self.lost_why = why
+        if self._session is not None:
+            self._session.end(why)
+        self._listener.host_lost(self.host, why)
+
+    async def close(self) -> None:
+        """Leave without a word about the host."""
+        self._closing = True
+        if self._session is not None:
+            await self._session.close()
+
+    async def _keep(self) -> None:
+        try:
+            self._session = await open_session(
+                Address.parse(self.host.agent_address),
+                self._secret,
+                self._hello,
+                lost_limit_s=HEARTBEAT_LIMIT_S,
+                open_limit_s=_OPEN_LIMIT_S,
+            )
+        except DanausError as error:
+            self.lose(f"its agent cannot be reached: {error}")
+            return
+        session = self._session
+        session.on_message = self._arrived
+        session.on_disconnect = lambda _: self._heard_nothing_new()
+        outbox, self._outbox = self._outbox, []
+        for message in outbox:
+            self.say(message)
+        watch = self._tasks.start(self._watch_silence(), f"heartbeats of {self.host.name}")
+        try:
+            reason = await session.closed
+            self.lose(f"the connection to its agent ended: {reason.why}")
+        finally:
+            watch.cancel()
+
+    def _heard_nothing_new(self) -> None:
+        """A connection broke: probe at once instead of waiting for silence to grow long."""
+        self._tasks.start(self._probe("its connection broke"), "probe")
+
+    async def _watch_silence(self) -> None:
+        self._heard = self._loop.time()
+        while True:
+            await asyncio.sleep(HEARTBEAT_LIMIT_S / _LOOKS_PER_LIMIT)
+            silent_s = self._loop.time() - self._heard
+            if silent_s >= HEARTBEAT_LIMIT_S:
+                await self._probe(f"it was silent for {silent_s:.1f} s")
+                self._heard = self._loop.time()
+
+    async def _probe(self, suspicion: str) -> None:
+        """Ask on a second connection; no answer means that the agent is dead (P-2)."""
+        try:
+            async with asyncio.timeout(_PROBE_LIMIT_S):
+                session = await open_session(
+                    Address.parse(self.host.agent_address),
+                    self._secret,
+                    self._hello,
+                    open_limit_s=_PROBE_LIMIT_S,
+                )
+                try:
+                    session.send([talk.TO_AGENT.encode(talk.Greet())])
+                    await session.receive()
+                finally:
+                    session.end("a probe", clean=True)
+        except (DanausError, TimeoutError) as error:
+            self.lose(f"{suspicion} and a probe failed: {str(error) or 'no answer'}")
+
+    def _arrived(self, parts: list[bytearray]) -> None:
+        self._heard = self._loop.time()
+        message = talk.FROM_AGENT.decode(parts[0], self.host.name)
+        match message:
+            case talk.Welcome():
+                self.agent_pid = message.pid
+            case talk.ProcessStarted():
+                self._listener.process_started(message, self.host)
+            case talk.ProcessReady():
+                self._listener.process_ready(message, self.host)
+            case ProcessExited():
+                self._listener.process_exited(message, self.host)
+            case talk.LogLines():
+                self._listener.log_lines(message)
+            case talk.StopWorker():
+                self._listener.stop_asked()
+            case _:
+                pass  # beats and positions: that something came is all they say here

@@ -1,0 +1,36 @@
+"""What the end of a process means."""
+
+from __future__ import annotations
+
+from danaus.actor.agent_messages import HANG
+from danaus.actor.failure import Fault, FaultKind
+from danaus.wire.lifecycle import ProcessExited
+
+
+def fault_of_exit(message: ProcessExited, time_s: float) -> Fault:
+    """Return the fault of a process that its host agent reports as gone."""
+    kind: FaultKind
+    if message.reason.lower().startswith(HANG):
+        kind = "hang"
+    elif message.signal is not None:
+        kind = "signal"
+    else:
+        kind = "exit"
+    return Fault(
+        kind=kind,
+        reason=_in_words(message),
+        exit_code=message.exit_code,
+        signal=message.signal,
+        log_tail=message.log_tail,
+        time_s=time_s,
+    )
+
+
+def _in_words(message: ProcessExited) -> str:
+    if message.signal is not None:
+        how = f"its process was ended by {message.signal}"
+    elif message.exit_code is not None:
+        how = f"its process ended with exit code {message.exit_code}"
+    else:
+        return message.reason or "its process is gone"
+    return f"{message.reason} ({how})" if message.reason else how

@@ -1,0 +1,27 @@
+"""What happens to a failure that nobody handled (A-7).
+
+Users set ``danaus.actor.unhandled_fault_hook``; the one here is what stands there otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import cast
+
+from danaus.actor.failure import MeshFailure
+
+
+def unhandled_fault_hook(failure: MeshFailure) -> None:
+    """Report the failure and end the process with exit code 1; all that it started ends too."""
+    sys.stderr.write(f"danaus: nobody handled this failure:\n{failure.report()}\n")
+    sys.stderr.flush()
+    os._exit(1)
+
+
+def call_fault_hook(failure: MeshFailure) -> None:
+    """Call the hook that the user has set, or the default one."""
+    face = sys.modules.get("danaus.actor")
+    hook = vars(face).get("unhandled_fault_hook") if face is not None else None
+    cast("Callable[[MeshFailure], None]", hook or unhandled_fault_hook)(failure)

@@ -1,0 +1,187 @@
+"""The actors that live in this process: their birth, their messages, their end.
+
+On the connections' loop.  Supervision decides when an actor may clean up; see ``supervising``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+from collections.abc import Callable
+from typing import Protocol
+
+from danaus.actor.cell import ActorCell, CellHost, packed_exception
+from danaus.actor.contexts import Context, ProcessInfo
+from danaus.actor.failure import Fault
+from danaus.actor.links import LocalLink, Parts, Peer
+from danaus.actor.portable import packed_fault
+from danaus.actor.process_messages import (
+    ActorFailed,
+    CancelCall,
+    Deliver,
+    Gone,
+    ProcessMessage,
+    Raised,
+    Returned,
+    SpawnActor,
+    StopActor,
+)
+from danaus.actor.supervision import ActorGone, ActorHosted, ActorKey, ActorLeaving, Event
+from danaus.core.extent import Extent
+
+_EARLY_LIMIT_S = 5.0
+_REMEMBERED = 10_000
+
+
+class HostingProcess(CellHost, Protocol):
+    """The process, as it is seen from here."""
+
+    @property
+    def info(self) -> ProcessInfo:
+        """Who this process is."""
+
+    def handle(self, event: Event) -> None:
+        """Tell the supervision machine."""
+
+
+class Hosting:
+    """All actors of this process.
+
+    Args:
+        process: The process.
+    """
+
+    def __init__(self, process: HostingProcess) -> None:
+        self._process = process
+        self._cells: dict[ActorKey, ActorCell] = {}
+        self._early: dict[ActorKey, list[tuple[Deliver, Parts, Peer]]] = {}
+        self._past: collections.OrderedDict[ActorKey, str] = collections.OrderedDict()
+        self._stopping: dict[ActorKey, list[Callable[[Fault | None], None]]] = {}
+
+    def get(self, key: ActorKey) -> ActorCell | None:
+        """Return an actor that lives here."""
+        return self._cells.get(key)
+
+    def take(self, message: ProcessMessage, parts: Parts, peer: Peer) -> None:
+        """Handle one request."""
+        match message:
+            case Deliver():
+                self._deliver(message, parts, peer)
+            case SpawnActor():
+                self._spawn(message, parts, peer)
+            case CancelCall():
+                for cell in self._cells.values():
+                    cell.cancel(peer, message.call)
+            case StopActor():
+                key = ActorKey(message.mesh_id, message.rank)
+                self.stop(key, lambda fault: _answer_stop(peer, message, fault))
+
+    # -- birth ---------------------------------------------------------------------------------
+
+    def _spawn(self, message: SpawnActor, parts: Parts, peer: Peer) -> None:
+        key = ActorKey(message.mesh_id, message.rank)
+        context = Context(
+            proc=self._process.info,
+            actor_name=message.name,
+            actor_key=key,
+            point=Extent(message.axes, message.sizes).point(message.rank),
+        )
+        cell = self._cells[key] = ActorCell(self._process, context, peer)
+        remote = not isinstance(peer, LocalLink)
+        self._process.handle(ActorHosted(key, message.name, context.point, remote))
+        cell.construct(parts, message.call)
+        for early in self._early.pop(key, ()):
+            cell.deliver(*early)
+
+    def actor_failed(self, cell: ActorCell, fault: Fault, fatal: bool) -> None:
+        """Tell the owner's process of a failure that nobody waits for (A-6)."""
+        key = cell.context.actor_key
+        if key is None:
+            return
+        cell.owner.send(ActorFailed(key.mesh_id, key.rank, fatal), packed_fault(fault))
+        if fatal:
+            self._cells.pop(key, None)
+            self._remember(key, cell.gone_why)
+            self._process.handle(ActorGone(key))
+
+    # -- messages ------------------------------------------------------------------------------
+
+    def _deliver(self, message: Deliver, parts: Parts, peer: Peer) -> None:
+        key = ActorKey(message.mesh_id, message.rank)
+        cell = self._cells.get(key)
+        if message.incarnation != self._process.info.incarnation:
+            _refuse(message, peer, f"the message is for incarnation {message.incarnation}")
+        elif cell is not None:
+            cell.deliver(message, parts, peer)
+        elif key in self._past:
+            _refuse(message, peer, self._past[key])
+        else:
+            # A reference may travel faster than the order to make what it refers to.
+            if key not in self._early:
+                loop = asyncio.get_running_loop()
+                loop.call_later(_EARLY_LIMIT_S, self._refuse_early, key)
+            self._early.setdefault(key, []).append((message, parts, peer))
+
+    def _refuse_early(self, key: ActorKey) -> None:
+        for message, _, peer in self._early.pop(key, ()):
+            _refuse(message, peer, "there is no such actor in this process")
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def stop(self, key: ActorKey, then: Callable[[Fault | None], None]) -> None:
+        """Drain, let what it owns end, clean up; ``then`` gets what ``__cleanup__`` raised."""
+        cell = self._cells.get(key)
+        if cell is None:
+            then(None)
+        elif key in self._stopping:
+            self._stopping[key].append(then)
+        else:
+            self._stopping[key] = [then]
+            cell.drain(lambda: self._process.handle(ActorLeaving(key)))
+
+    def stop_all(self, then: Callable[[], None]) -> None:
+        """Stop every actor that lives here."""
+        left = set(self._cells)
+        if not left:
+            then()
+            return
+
+        def one_less(key: ActorKey) -> None:
+            left.discard(key)
+            if not left:
+                then()
+
+        for key in reversed(list(self._cells)):
+            self.stop(key, lambda _, key=key: one_less(key))  # type: ignore[misc]
+
+    def clean_up(self, key: ActorKey) -> None:
+        """Everything the actor owned has ended (said by supervision)."""
+        cell = self._cells.get(key)
+        if cell is not None:
+            cell.clean_up(lambda fault: self._cleaned_up(key, fault))
+
+    def _cleaned_up(self, key: ActorKey, fault: Fault | None) -> None:
+        self._cells.pop(key, None)
+        self._remember(key, "it was stopped")
+        self._process.handle(ActorGone(key))
+        for then in self._stopping.pop(key, ()):
+            then(fault)
+
+    def _remember(self, key: ActorKey, why: str) -> None:
+        self._past[key] = why
+        while len(self._past) > _REMEMBERED:
+            self._past.popitem(last=False)
+
+
+def _refuse(message: Deliver, peer: Peer, why: str) -> None:
+    if message.call:
+        peer.send(Gone(message.call, f"{message.mesh_id}/{message.rank}", why))
+
+
+def _answer_stop(peer: Peer, message: StopActor, fault: Fault | None) -> None:
+    if fault is None:
+        peer.send(Returned(message.call))
+    else:
+        actor = f"{message.mesh_id}/{message.rank}"
+        answer = Raised(message.call, actor, "__cleanup__", fault.reason, fault.traceback)
+        peer.send(answer, packed_exception(fault.exception))

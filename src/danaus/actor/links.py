@@ -1,0 +1,218 @@
+"""Connections to other processes: one link each, with the calls that wait there.
+
+Owns ``ProcessLink`` (to a process, over a session that outlives connections, A-3), ``LocalLink``
+(to this process itself) and ``SessionPeer`` (the way back).  All on the connections' loop.
+
+Invariant A-4: whatever waits at a link is told exactly once: the answer, or that the other side
+is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from danaus.actor.failure import Fault
+from danaus.actor.identity import ProcessRef
+from danaus.actor.process_messages import (
+    CODEC,
+    ActorFailed,
+    CancelCall,
+    FailurePassedUp,
+    Gone,
+    ProcessMessage,
+    Raised,
+    Returned,
+)
+from danaus.core.errors import ChannelClosed, DanausError, MessageTooLarge
+from danaus.wire.frame import Buffer
+from danaus.wire.session import Session
+
+Parts = Sequence[Buffer]
+Build = Callable[[int], ProcessMessage]
+
+
+class Pending(Protocol):
+    """Someone who waits for the answer to one message."""
+
+    def returned(self, parts: Parts) -> None:
+        """The endpoint returned; ``parts`` hold the value."""
+
+    def raised(self, message: Raised, parts: Parts) -> None:
+        """The endpoint raised; ``parts`` hold the exception, if it could be pickled."""
+
+    def gone(self, why: str, fault: Fault | None) -> None:
+        """There will be no answer: the actor, its process or its host is gone."""
+
+
+class LinkUser(Protocol):
+    """The process, as a link sees it."""
+
+    def take_request(self, message: ProcessMessage, parts: Parts, peer: Peer) -> None:
+        """Handle what arrived and is no answer."""
+
+    def take_notice(self, message: ActorFailed | FailurePassedUp, parts: Parts) -> None:
+        """Handle what an actor of a mesh owned here has to say about its failures."""
+
+
+class Peer(Protocol):
+    """Where a request came from, and its answer goes."""
+
+    def send(self, message: ProcessMessage, parts: Parts = ()) -> None:
+        """Send; a peer that is gone swallows it."""
+
+
+class SessionPeer:
+    """The other end of a session that somebody opened with this process."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    def send(self, message: ProcessMessage, parts: Parts = ()) -> None:
+        """Send; a peer that is gone swallows it."""
+        with contextlib.suppress(ChannelClosed):
+            try:
+                self.session.send([CODEC.encode(message), *parts])
+            except MessageTooLarge as error:
+                if isinstance(message, Returned):
+                    refusal = Raised(message.call, "the answer", "", str(error), "")
+                    self.session.send([CODEC.encode(refusal)])
+
+
+class Link:
+    """What both kinds of link share: numbering calls and handing out answers."""
+
+    def __init__(self, user: LinkUser) -> None:
+        self._user = user
+        self._pending: dict[int, Pending] = {}
+        self._numbers = itertools.count(1)
+        self.fault: Fault | None = None
+        self.fault_why = ""
+
+    def post(self, build: Build, parts: Parts, pending: Pending | None) -> int:
+        """Send the message that ``build`` makes for a call's number; 0: nobody waits.
+
+        Returns:
+            The number.
+        """
+        if self.fault_why:
+            if pending is not None:
+                pending.gone(self.fault_why, self.fault)
+            return 0
+        call = next(self._numbers) if pending is not None else 0
+        if pending is not None:
+            self._pending[call] = pending
+        self._send(build(call), parts)
+        return call
+
+    def cancel(self, call: int) -> None:
+        """Stop to wait for a call, and say so to the other side."""
+        if self._pending.pop(call, None) is not None:
+            self._send(CancelCall(call), ())
+
+    def fail(self, why: str, fault: Fault | None) -> None:
+        """End this link: whatever waits is told, whatever comes later too."""
+        if self.fault_why:
+            return
+        self.fault, self.fault_why = fault, why
+        pending, self._pending = self._pending, {}
+        for each in pending.values():
+            each.gone(why, fault)
+
+    def _send(self, message: ProcessMessage, parts: Parts) -> None:
+        raise NotImplementedError
+
+    def _answered(self, message: ProcessMessage, parts: Parts) -> None:
+        if isinstance(message, ActorFailed | FailurePassedUp):
+            self._user.take_notice(message, parts)
+            return
+        pending = self._pending.pop(getattr(message, "call", 0), None)
+        if pending is None:
+            return
+        match message:
+            case Returned():
+                pending.returned(parts)
+            case Raised():
+                pending.raised(message, parts)
+            case Gone():
+                pending.gone(message.why, None)
+            case _:
+                pending.gone(f"an answer of an unknown kind: {type(message).__name__}", None)
+
+
+class LocalLink(Link):
+    """To the actors of this very process; the same copies are made as on the way to others."""
+
+    def send(self, message: ProcessMessage, parts: Parts = ()) -> None:
+        """Take the answer to a request (the link is its own peer)."""
+        self._answered(message, parts)
+
+    def _send(self, message: ProcessMessage, parts: Parts) -> None:
+        self._user.take_request(message, [bytearray(part) for part in parts], self)
+
+
+class ProcessLink(Link):
+    """To one other process.
+
+    Messages wait until its address is known and the session is open.
+
+    Args:
+        ref: The process.
+        user: This process.
+        opened: Opens a session with the address it is given, now or later, and hands it to
+            ``attach``; or calls ``fail``.
+    """
+
+    def __init__(
+        self, ref: ProcessRef, user: LinkUser, opened: Callable[[ProcessLink, str], None]
+    ) -> None:
+        super().__init__(user)
+        self.ref = ref
+        self.session: Session | None = None
+        self._opened = opened
+        self._is_opening = False
+        self._outbox: list[tuple[ProcessMessage, Parts]] = []
+
+    def located(self, address: str) -> None:
+        """Learn where the process listens."""
+        if not self._is_opening and not self.fault_why:
+            self._is_opening = True
+            self._opened(self, address)
+
+    def attach(self, session: Session) -> None:
+        """Begin to use an open session."""
+        self.session = session
+        session.on_message = self._arrived
+        outbox, self._outbox = self._outbox, []
+        for message, parts in outbox:
+            self._send(message, parts)
+
+    def fail(self, why: str, fault: Fault | None) -> None:
+        """End this link and its session."""
+        super().fail(why, fault)
+        self._outbox.clear()
+        if self.session is not None:
+            self.session.end(why, clean=True)
+
+    def _send(self, message: ProcessMessage, parts: Parts) -> None:
+        if self.session is None:
+            self._outbox.append((message, parts))
+            return
+        try:
+            self.session.send([CODEC.encode(message), *parts])
+        except ChannelClosed as error:
+            self.fail(f"the connection ended: {error.why}", None)
+        except MessageTooLarge as error:
+            pending = self._pending.pop(getattr(message, "call", 0), None)
+            if pending is not None:
+                pending.gone(str(error), None)
+
+    def _arrived(self, parts: list[bytearray]) -> None:
+        try:
+            message = CODEC.decode(parts[0], self.ref.process_id)
+        except DanausError as error:
+            self.fail(str(error), None)
+            return
+        self._answered(message, parts[1:])

@@ -1,0 +1,220 @@
+"""The meshes that were spawned from this process: what became of each point, and how they end.
+
+On the connections' loop.  What a failure means is decided in ``supervision``; who is told, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from danaus.actor import agent_messages as talk
+from danaus.actor.failure import Fault
+from danaus.actor.future import Future
+from danaus.actor.identity import HostRef, ProcessRef
+from danaus.actor.links import Link, Parts
+from danaus.actor.process_messages import Raised, SpawnActor, StopActor
+from danaus.core.errors import ActorError, SupervisionError
+from danaus.core.extent import Extent
+from danaus.wire.lifecycle import KillProcess
+
+GRACE_S = 5.0
+
+
+class AgentVoice(Protocol):
+    """A host agent, as it is spoken to from here."""
+
+    def say(self, message: talk.ToAgent) -> None:
+        """Send."""
+
+
+class OwnedMesh:
+    """What process meshes and actor meshes share here.
+
+    Attributes:
+        initialized: Settled once every point exists.
+        ended: Settled once the mesh has been stopped.
+    """
+
+    def __init__(self, mesh_id: str, name: str) -> None:
+        self.mesh_id = mesh_id
+        self.name = name
+        self.initialized: Future[None] = Future(f"{name} to come up")
+        self.ended: Future[None] = Future(f"{name} to end")
+        self.grace_s = GRACE_S
+
+    def end(self, then: Callable[[], None]) -> None:
+        """Stop the mesh; call ``then`` once nothing of it is left."""
+        raise NotImplementedError
+
+
+class OwnedProcs(OwnedMesh):
+    """Processes on one or more hosts.
+
+    Args:
+        mesh_id: Of the mesh.
+        name: Of the mesh.
+        refs: The processes, by rank.
+
+    Attributes:
+        agents: The agent of each, by rank; set before anything else is done.
+    """
+
+    def __init__(self, mesh_id: str, name: str, refs: Sequence[ProcessRef]) -> None:
+        super().__init__(mesh_id, name)
+        self.refs = tuple(refs)
+        self.agents: tuple[AgentVoice, ...] = ()
+        self.kill_reason = ""
+        self.pids: dict[str, int] = {}
+        self._coming = {ref.process_id for ref in refs}
+        self._living = {ref.process_id for ref in refs}
+        self._then: Callable[[], None] | None = None
+
+    def start(self, env: dict[str, str], owner: str, owner_agent: str) -> None:
+        """Ask each agent for its processes."""
+        for agent in dict.fromkeys(self.agents):
+            wanted = tuple(
+                talk.NewProcess(ref.process_id, rank)
+                for rank, ref in enumerate(self.refs)
+                if self.agents[rank] is agent
+            )
+            agent.say(talk.StartProcesses(self.mesh_id, wanted, env, owner, owner_agent))
+
+    def started(self, process_id: str, pid: int) -> None:
+        """One was forked."""
+        self.pids[process_id] = pid
+
+    def ready(self, process_id: str) -> None:
+        """One listens."""
+        self._coming.discard(process_id)
+        if not self._coming:
+            self.initialized.set_value(None)
+
+    def gone(self, process_id: str, fault: Fault) -> None:
+        """One has ended."""
+        self._living.discard(process_id)
+        if process_id in self._coming:
+            self.initialized.set_error(supervision_error(process_id, fault.reason, fault))
+        if not self._living and self._then is not None:
+            then, self._then = self._then, None
+            then()
+
+    def end(self, then: Callable[[], None]) -> None:
+        """Stop what lives."""
+        if not self._living:
+            then()
+            return
+        self._then = then
+        for agent, process_ids in self._by_agent():
+            if self.kill_reason:
+                for process_id in process_ids:
+                    agent.say(KillProcess(process_id, self.kill_reason))
+            else:
+                agent.say(talk.StopProcesses(process_ids, self.grace_s))
+
+    def forward_logs(self, on: bool) -> None:
+        """Have the agents send what the processes write."""
+        for agent, process_ids in self._by_agent():
+            agent.say(talk.ForwardLogs(process_ids, on))
+
+    def _by_agent(self) -> list[tuple[AgentVoice, tuple[str, ...]]]:
+        return [
+            (
+                agent,
+                tuple(
+                    ref.process_id
+                    for each, ref in zip(self.agents, self.refs, strict=True)
+                    if each is agent and ref.process_id in self._living
+                ),
+            )
+            for agent in dict.fromkeys(self.agents)
+        ]
+
+
+class OwnedActors(OwnedMesh):
+    """Actors of one class, one on each process of a mesh.
+
+    Args:
+        mesh_id: Of the mesh.
+        name: Of the mesh.
+        extent: Of the mesh.
+
+    Attributes:
+        links: To the processes, by rank; set before anything else is done.
+    """
+
+    def __init__(self, mesh_id: str, name: str, extent: Extent) -> None:
+        super().__init__(mesh_id, name)
+        self.links: tuple[Link, ...] = ()
+        self._extent = extent
+
+    def spawn(self, parts: Parts) -> None:
+        """Have the actors made."""
+        waiting = _All(self, len(self.links), self._all_made)
+        for rank, link in enumerate(self.links):
+
+            def build(call: int, rank: int = rank) -> SpawnActor:
+                return SpawnActor(
+                    call, self.mesh_id, self.name, rank, self._extent.axes, self._extent.sizes
+                )
+
+            link.post(build, parts, waiting)
+
+    def end(self, then: Callable[[], None]) -> None:
+        """Stop every actor that lives."""
+        waiting = _All(self, len(self.links), lambda _: then())
+        for rank, link in enumerate(self.links):
+            link.post(lambda call, rank=rank: StopActor(call, self.mesh_id, rank), (), waiting)
+
+    def _all_made(self, error: Exception | None) -> None:
+        if error is None:
+            self.initialized.set_value(None)
+        else:
+            self.initialized.set_error(error)
+
+
+class _All:
+    """Waits for one answer from each point."""
+
+    def __init__(
+        self, mesh: OwnedMesh, num_points: int, then: Callable[[Exception | None], None]
+    ) -> None:
+        self._mesh = mesh
+        self._left = num_points
+        self._then = then
+        self._error: Exception | None = None
+
+    def returned(self, parts: Parts) -> None:
+        self._one(None)
+
+    def raised(self, message: Raised, parts: Parts) -> None:
+        self._one(
+            ActorError(message.actor, message.endpoint, message.exception, message.traceback)
+        )
+
+    def gone(self, why: str, fault: Fault | None) -> None:
+        self._one(supervision_error(self._mesh.name, why, fault))
+
+    def _one(self, error: Exception | None) -> None:
+        self._error = self._error or error
+        self._left -= 1
+        if self._left == 0:
+            self._then(self._error)
+
+
+def supervision_error(actor: str, why: str, fault: Fault | None) -> SupervisionError:
+    """Return what a caller is told of something that is gone (A-4)."""
+    if fault is None:
+        return SupervisionError(actor=actor, why=why)
+    return SupervisionError(
+        actor=actor,
+        why=why,
+        exit_code=fault.exit_code,
+        signal=fault.signal,
+        log_tail=fault.log_tail,
+    )
+
+
+def host_of(ref: ProcessRef) -> HostRef:
+    """Return the host that a process lives on."""
+    return HostRef(ref.process_id.partition("/")[0], ref.agent_address, ref.job)

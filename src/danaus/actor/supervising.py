@@ -1,0 +1,138 @@
+"""Carries out what the supervision machine says, in one process.
+
+On the connections' loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from danaus.actor.failure import Fault, MeshFailure
+from danaus.actor.hosting import Hosting
+from danaus.actor.links import Parts
+from danaus.actor.owned import OwnedMesh, OwnedProcs
+from danaus.actor.portable import packed_failure, unpacked
+from danaus.actor.process_messages import ActorFailed, FailurePassedUp
+from danaus.actor.supervision import (
+    ActorKey,
+    ActorLeaving,
+    ActorRaised,
+    Answered,
+    AskOwner,
+    CallFaultHook,
+    CleanUp,
+    EndMesh,
+    Event,
+    FailurePassed,
+    Instruction,
+    MeshEnded,
+    MeshOwned,
+    PassUp,
+    ProcessName,
+    StopAsked,
+    SupervisionMachine,
+)
+from danaus.core.clock import Clock
+
+
+class FaultHook(Protocol):
+    """Called with a failure that nobody handled."""
+
+    def __call__(self, failure: MeshFailure) -> None: ...
+
+
+class Supervisor:
+    """The machine and its shell.
+
+    Args:
+        hosting: The actors of this process.
+        fault_hook: What to do about a failure that nobody handled.
+        wall_clock: Seconds since the Unix epoch.
+    """
+
+    def __init__(self, hosting: Hosting, fault_hook: FaultHook, wall_clock: Clock) -> None:
+        self.machine = SupervisionMachine()
+        self._hosting = hosting
+        self._fault_hook = fault_hook
+        self._wall_clock = wall_clock
+        self._meshes: dict[str, OwnedMesh] = {}
+        self._procs_of: dict[ProcessName, OwnedProcs] = {}
+        self._root_left: Callable[[], None] | None = None
+
+    def own(self, mesh: OwnedMesh, event: MeshOwned) -> None:
+        """Take responsibility for a mesh that is about to be spawned."""
+        self._meshes[mesh.mesh_id] = mesh
+        if isinstance(mesh, OwnedProcs):
+            self._procs_of.update(dict.fromkeys(event.processes, mesh))
+        self.handle(event)
+
+    def procs_of(self, process: ProcessName) -> OwnedProcs | None:
+        """Return the mesh, owned here, that a process belongs to."""
+        return self._procs_of.get(process)
+
+    def owned_procs(self) -> list[OwnedProcs]:
+        """Return the process meshes that are owned here."""
+        return [mesh for mesh in self._meshes.values() if isinstance(mesh, OwnedProcs)]
+
+    def stop(self, mesh: OwnedMesh, grace_s: float) -> None:
+        """End a mesh; its ``ended`` is settled once nothing of it is left."""
+        mesh.grace_s = grace_s
+        self.handle(StopAsked(mesh.mesh_id))
+
+    def leave(self, then: Callable[[], None]) -> None:
+        """End everything that the main program owns, then call ``then``."""
+        self._root_left = then
+        self.handle(ActorLeaving(None))
+
+    def notice(self, message: ActorFailed | FailurePassedUp, parts: Parts) -> None:
+        """Hear from an actor of a mesh owned here."""
+        key = ActorKey(message.mesh_id, message.rank)
+        if isinstance(message, ActorFailed):
+            fault = unpacked(parts, Fault) or Fault("exception", "what it is cannot be read here")
+            self.handle(ActorRaised(key, fault, message.fatal))
+        elif (failure := unpacked(parts, MeshFailure)) is not None:
+            self.handle(FailurePassed(key, failure))
+
+    def handle(self, event: Event) -> None:
+        """Feed the machine one event, carry out what it says."""
+        for instruction in self.machine.handle(event):
+            self._carry_out(instruction)
+
+    def _carry_out(self, instruction: Instruction) -> None:
+        match instruction:
+            case AskOwner(owner, failure):
+                self._ask(owner, failure)
+            case PassUp(actor, failure):
+                cell = self._hosting.get(actor)
+                if cell is not None:
+                    message = FailurePassedUp(actor.mesh_id, actor.rank)
+                    cell.owner.send(message, packed_failure(failure))
+            case CallFaultHook(failure):
+                self._fault_hook(failure)
+            case EndMesh(mesh_id):
+                mesh = self._meshes[mesh_id]
+                mesh.end(lambda: self._mesh_ended(mesh))
+            case CleanUp(None):
+                then, self._root_left = self._root_left, None
+                if then is not None:
+                    then()
+            case CleanUp(key) if key is not None:
+                self._hosting.clean_up(key)
+
+    def _ask(self, owner: ActorKey, failure: MeshFailure) -> None:
+        cell = self._hosting.get(owner)
+        if cell is None:
+            self.handle(Answered(owner, handled=False))
+        else:
+            cell.supervise(
+                failure, lambda handled, raised: self.handle(Answered(owner, handled, raised))
+            )
+
+    def _mesh_ended(self, mesh: OwnedMesh) -> None:
+        self._meshes.pop(mesh.mesh_id, None)
+        if isinstance(mesh, OwnedProcs):
+            for ref in mesh.refs:
+                self._procs_of.pop(ProcessName(ref.job, ref.process_id), None)
+        mesh.ended.set_value(None)
+        self.handle(MeshEnded(mesh.mesh_id))

@@ -1,0 +1,62 @@
+"""A worker process: forked by the nursery, it runs actors until it is told to end.
+
+The main thread only waits; connections, users' ``async`` code and each actor have threads of
+their own, so that an endpoint that blocks stops none of them (A-2).
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import sys
+import threading
+
+from danaus.actor import agent_messages as talk
+from danaus.actor.contexts import ProcessInfo
+from danaus.actor.identity import HostRef
+from danaus.actor.nursery_messages import STACKS_SIGNAL, WorkerSpec
+from danaus.actor.process_runtime import set_runtime
+from danaus.actor.runtime import Runtime
+from danaus.wire.address import Address
+from danaus.wire.position import PositionBlock
+from danaus.wire.secret import Secret
+
+_CLEANUP_LIMIT_S = 60.0
+
+
+def main(spec: WorkerSpec, secret: Secret) -> int:
+    """Run a worker.
+
+    Returns:
+        The exit code of the process.
+    """
+    os.environ.update(spec.env)
+    # Stacks are written by a signal handler in C: a held interpreter lock does not prevent it.
+    faulthandler.register(STACKS_SIGNAL, file=sys.stderr, all_threads=True)
+    faulthandler.enable(file=sys.stderr)
+    ending = threading.Event()
+    codes: list[int] = []
+
+    def leave(code: int) -> None:
+        codes.append(code)
+        ending.set()
+
+    info = ProcessInfo(
+        process_id=spec.process_id,
+        agent_address=spec.agent_address,
+        run_dir=spec.run_dir,
+        log_path=spec.log_path,
+        position=PositionBlock.open(spec.position_path),
+        host=spec.host,
+        rank=spec.rank,
+    )
+    runtime = Runtime(info, on_stop=lambda: leave(0), on_exit=leave)
+    set_runtime(runtime)
+    job = runtime.join(secret, Address.parse(spec.bind))
+    address = runtime.address_of(job)
+    host = HostRef(spec.host, spec.agent_address, job)
+    runtime.io.post(lambda: runtime.agent(host).say(talk.WorkerReady(spec.process_id, address)))
+    ending.wait()
+    if codes[0] == 0:
+        runtime.shut_down(_CLEANUP_LIMIT_S)
+    return codes[0]

@@ -1,0 +1,180 @@
+"""Hosts on this machine: each is a host agent with its nursery and workers.
+
+Several hosts on one machine behave like several machines: a host's agent may die and take its
+workers along, and be replaced, while the others go on.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from danaus.actor.identity import HostRef
+from danaus.actor.local_agent import HostOptions, LocalAgent, start_agents
+from danaus.actor.mesh import HostMesh
+from danaus.actor.process_runtime import get_runtime
+from danaus.core.errors import ConfigError
+from danaus.core.extent import Extent
+from danaus.wire.address import Address
+from danaus.wire.secret import Secret
+
+_END_LIMIT_S = 5.0
+_SOCKET_FOLDER_BYTES = 60
+
+
+@dataclass(frozen=True)
+class JobState:
+    """The meshes of a job that has been applied."""
+
+    hosts: HostMesh
+
+
+class LocalJob:
+    """N hosts on this machine.
+
+    Args:
+        num_hosts: How many.
+        run_dir: Folder of the run; None: a temporary one that ``kill`` removes.
+        secret_path: File of the job's secret; None: made in ``run_dir``.
+        preload: Modules that each nursery imports before it forks workers.
+        detached: Hosts go on without this program.
+        sockets: Folder with a short path for unix sockets; None: in ``run_dir`` or, where that
+            is too long, a temporary one.
+    """
+
+    def __init__(
+        self,
+        num_hosts: int = 1,
+        *,
+        run_dir: Path | str | None = None,
+        secret_path: Path | str | None = None,
+        preload: Sequence[str] = (),
+        detached: bool = False,
+        sockets: Path | str | None = None,
+    ) -> None:
+        if num_hosts < 1:
+            raise ConfigError(what=f"a job of {num_hosts} hosts", needed="at least 1")
+        self._num_hosts = num_hosts
+        self._run_dir = Path(run_dir).absolute() if run_dir is not None else None
+        self._secret_path = Path(secret_path) if secret_path is not None else None
+        self._sockets = Path(sockets) if sockets is not None else None
+        self._preload = tuple(preload)
+        self._detached = detached
+        self._temporary: list[Path] = []
+        self._agents: list[LocalAgent] = []
+        self._hosts: tuple[HostRef, ...] = ()
+        self._job = ""
+
+    def apply(self) -> Self:
+        """Start the hosts; returns once every agent listens.
+
+        Raises:
+            ConfigError: An agent did not start; those that did are ended.
+        """
+        if self._agents:
+            return self
+        options = self._options()
+        runtime = get_runtime()
+        self._job = runtime.join(Secret.load(options.secret_path), self._controller_address())
+        self._agents = [LocalAgent(f"host{n}", options) for n in range(self._num_hosts)]
+        try:
+            self._hosts = start_agents(self._agents, runtime)
+        finally:
+            if not self._hosts:
+                self.kill()
+        return self
+
+    def state(self) -> JobState:
+        """Return the job's meshes.
+
+        Raises:
+            ConfigError: ``apply`` was not called.
+        """
+        if not self._hosts:
+            raise ConfigError(what="state() of a job that does not run", to_do="call apply() first")
+        return JobState(HostMesh(Extent(("hosts",), (self._num_hosts,)).region(), self._hosts))
+
+    def agent_pids(self) -> dict[str, int]:
+        """Return the pid of each host's agent."""
+        return {agent.name: agent.pid for agent in self._agents}
+
+    def replace(self, mesh: str, host: int) -> HostMesh:
+        """Start a host again whose agent is gone or does not answer; its address stays.
+
+        Whatever the old agent left is ended first.  References to processes that were there end
+        in ``SupervisionError``.
+
+        Args:
+            mesh: Name of the mesh in ``state()``: ``hosts``.
+            host: Its rank there.
+
+        Returns:
+            The host, as a mesh without axes.
+        """
+        if mesh != "hosts":
+            raise ConfigError(what=f"no mesh {mesh!r} in this job", needed="hosts")
+        runtime, old = get_runtime(), self._agents[host]
+        old.kill()
+        old.wait(_END_LIMIT_S)
+        old.release()
+        runtime.forget_host(self._hosts[host])
+        agent = LocalAgent(old.name, self._options())
+        self._agents[host] = agent
+        (ref,) = start_agents([agent], runtime)
+        self._hosts = (*self._hosts[:host], ref, *self._hosts[host + 1 :])
+        return self.state().hosts.slice(hosts=host)
+
+    def kill(self) -> None:
+        """End every host and all that runs there, at once; safe to call twice."""
+        agents, self._agents, self._hosts = self._agents, [], ()
+        runtime = get_runtime()
+        if self._job:
+            runtime.leave_job(self._job)
+            self._job = ""
+        for agent in agents:
+            agent.kill()
+        for agent in agents:
+            agent.wait(_END_LIMIT_S)
+            agent.release()
+        for folder in self._temporary:
+            shutil.rmtree(folder, ignore_errors=True)
+        self._temporary.clear()
+
+    def __enter__(self) -> Self:
+        return self.apply()
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    # -- folders -------------------------------------------------------------------------------
+
+    def _options(self) -> HostOptions:
+        run_dir = self._run_dir = self._run_dir or self._temporary_folder()
+        (run_dir / "control").mkdir(mode=0o700, parents=True, exist_ok=True)
+        sockets = self._sockets = self._sockets or self._socket_folder(run_dir)
+        secret_path = self._secret_path = self._secret_path or run_dir / "secret"
+        if not secret_path.exists():
+            Secret.create(secret_path)
+        return HostOptions(run_dir, sockets, secret_path, self._preload, self._detached)
+
+    def _temporary_folder(self) -> Path:
+        folder = Path(tempfile.mkdtemp(prefix="danaus-"))
+        self._temporary.append(folder)
+        return folder
+
+    def _socket_folder(self, run_dir: Path) -> Path:
+        here = run_dir / "control" / "sockets"
+        if len(os.fsencode(here)) <= _SOCKET_FOLDER_BYTES:
+            here.mkdir(mode=0o700, exist_ok=True)
+            return here
+        return self._temporary_folder()
+
+    def _controller_address(self) -> Address:
+        if self._sockets is None:
+            raise ConfigError(what="the folder of sockets is not known")
+        return Address.unix(self._sockets / "controller")
