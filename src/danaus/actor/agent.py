@@ -33,7 +33,13 @@ from danaus.actor.pid_registry import PidRegistry
 from danaus.core.errors import ChannelClosed, DanausError
 from danaus.core.lifeline import arm_lifeline, open_lifeline
 from danaus.wire.address import Address
-from danaus.wire.lifecycle import KillProcess, PositionsSeen, ProcessPosition, WatchProcess
+from danaus.wire.lifecycle import (
+    KillProcess,
+    PositionsSeen,
+    ProcessExited,
+    ProcessPosition,
+    WatchProcess,
+)
 from danaus.wire.owned_tasks import OwnedTasks
 from danaus.wire.position import PositionBlock
 from danaus.wire.secret import Secret
@@ -183,9 +189,7 @@ class HostAgent:
             if worker.session is peer:
                 worker.session = None
 
-    def _obey(
-        self, peer: AgentSession, hello: talk.Hello | None, message: talk.ToAgent
-    ) -> None:
+    def _obey(self, peer: AgentSession, hello: talk.Hello | None, message: talk.ToAgent) -> None:
         match message:
             case talk.Greet():
                 peer.greeted = True
@@ -250,7 +254,7 @@ class HostAgent:
         for process in message.processes:
             if self._workers.has_had(process.process_id):
                 peer.tell(
-                    talk.ProcessExited(
+                    ProcessExited(
                         process.process_id, reason="the name was used before on this host"
                     )
                 )
@@ -345,7 +349,7 @@ class HostAgent:
             session.send([talk.TO_AGENT.encode(WatchProcess(owner))])
             async for parts in session:
                 message = talk.FROM_AGENT.decode(parts[0], session.peer)
-                if isinstance(message, talk.ProcessExited) and message.process_id == owner:
+                if isinstance(message, ProcessExited) and message.process_id == owner:
                     return
         except ChannelClosed:
             return

@@ -159,9 +159,7 @@ class Endpoint(Generic[R]):
 
             def build(call: int, rank: int = rank, number: int = number) -> Deliver:
                 inc = incarnation_of(target.refs[rank].process_id)
-                return Deliver(
-                    call, target.mesh_id, rank, inc, sender, number, self._spec.name
-                )
+                return Deliver(call, target.mesh_id, rank, inc, sender, number, self._spec.name)
 
             link = target.runtime.link(ref)
             pending = gather.point(at) if gather is not None else None

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextvars
+import functools
 import inspect
 import queue
 import threading
@@ -26,7 +27,7 @@ from danaus.actor.attempt import Attempt
 from danaus.actor.contexts import Context, current
 from danaus.actor.endpoints import EndpointSpec
 from danaus.actor.failure import Fault, MeshFailure
-from danaus.actor.links import Peer
+from danaus.actor.links import Live, Peer
 from danaus.actor.loop_thread import LoopThread
 from danaus.actor.ordering import HoldBack
 from danaus.actor.process_messages import Deliver, Gone, ProcessMessage, Raised, Returned
@@ -101,7 +102,7 @@ class ActorCell:
 
         def job() -> None:
             with Attempt() as attempt:
-                cls, args, kwargs = unpack(parts)
+                cls, args, kwargs = _constructor_of(parts)
                 self._instance = cls.__new__(cls)
                 self._enter_context()
                 self._instance.__init__(*args, **kwargs)
@@ -230,9 +231,7 @@ class ActorCell:
             parts = own(pack(method(*args, **kwargs)))
         self._post_end(work, parts, attempt.error)
 
-    def _post_end(
-        self, work: Work, parts: Sequence[Buffer], error: Exception | None
-    ) -> None:
+    def _post_end(self, work: Work, parts: Sequence[Buffer], error: Exception | None) -> None:
         if error is not None:
             self._host.io.post(self._failed, work, _fault(self, work.message.endpoint, error))
         else:
@@ -266,7 +265,7 @@ class ActorCell:
                 f"there are {sorted(self._endpoints)}"
             )
         args, kwargs = unpack(work.parts)
-        return work.spec.function.__get__(self._instance), args, kwargs
+        return functools.partial(work.spec.function, self._instance), args, kwargs
 
     def _run_jobs(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -335,6 +334,11 @@ class ActorCell:
         self._host.io.post(then, value, _maybe_fault(self, hook.__name__, attempt.error))
 
 
+def _constructor_of(parts: Sequence[Buffer]) -> Any:
+    first = parts[0]
+    return first.value if isinstance(first, Live) else unpack(parts)
+
+
 def _guarded(job: Callable[[], None], host: CellHost) -> Callable[[], None]:
     """Return ``job`` as run on a thread of ours: ``sys.exit`` there ends the process."""
 
@@ -371,8 +375,7 @@ def packed_exception(error: BaseException | None) -> list[Buffer]:
     if error is None:
         return []
     parts: list[Buffer] = []
-    with Attempt():
-        trial = pack(error)
-        unpack(trial)
-        parts = own(trial)
-    return parts
+    with Attempt() as attempt:
+        parts = own(pack(error))
+        unpack(parts)
+    return [] if attempt.error is not None else parts

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Generic, ParamSpec, TypeVar, cast, overload
 from danaus.actor.failure import MeshFailure
 
 P = ParamSpec("P")
-R = TypeVar("R", covariant=True)
+R_co = TypeVar("R_co", covariant=True)
 
 # What a mesh of actors itself answers to; an endpoint of that name could not be reached.
 RESERVED = frozenset(
@@ -66,31 +66,31 @@ def _is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function)
 
 
-class EndpointDeclaration(Generic[P, R]):
+class EndpointDeclaration(Generic[P, R_co]):
     """What ``@endpoint`` leaves in the class.  On an instance it is the plain method."""
 
     def __init__(self, function: Callable[..., Any], *, concurrent: bool) -> None:
-        if not callable(function) or inspect.isasyncgenfunction(function):
+        if not inspect.isroutine(function) or inspect.isasyncgenfunction(function):
             raise TypeError(f"{function!r} cannot be an endpoint: it must be a plain method")
         self.function = function
         self.concurrent = concurrent
         functools.update_wrapper(cast(Any, self), function)
 
     @overload
-    def __get__(self, instance: None, owner: type) -> EndpointDeclaration[P, R]: ...
+    def __get__(self, instance: None, owner: type) -> EndpointDeclaration[P, R_co]: ...
 
     @overload
-    def __get__(self, instance: object, owner: type) -> Callable[P, R]: ...
+    def __get__(self, instance: object, owner: type) -> Callable[P, R_co]: ...
 
     def __get__(
         self, instance: object | None, owner: type
-    ) -> EndpointDeclaration[P, R] | Callable[P, R]:
+    ) -> EndpointDeclaration[P, R_co] | Callable[P, R_co]:
         if instance is None:
             return self
-        return cast("Callable[P, R]", self.function.__get__(instance, owner))
+        return cast("Callable[P, R_co]", functools.partial(self.function, instance))
 
 
-def endpoint(function: Callable[..., R]) -> EndpointDeclaration[..., R]:
+def endpoint(function: Callable[..., R_co]) -> EndpointDeclaration[..., R_co]:
     """Declare a method that can be called through a mesh; one runs at a time per actor (A-2).
 
     A plain method runs on the actor's own thread and may block as long as it likes; an ``async``
@@ -99,7 +99,7 @@ def endpoint(function: Callable[..., R]) -> EndpointDeclaration[..., R]:
     return EndpointDeclaration(function, concurrent=False)
 
 
-def concurrent_endpoint(function: Callable[..., R]) -> EndpointDeclaration[..., R]:
+def concurrent_endpoint(function: Callable[..., R_co]) -> EndpointDeclaration[..., R_co]:
     """Declare an endpoint that only *starts* in order: it runs beside whatever is running (A-2)."""
     return EndpointDeclaration(function, concurrent=True)
 

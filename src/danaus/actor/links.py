@@ -31,6 +31,24 @@ from danaus.wire.frame import Buffer
 from danaus.wire.session import Session
 
 Parts = Sequence[Buffer]
+
+
+class Live(bytes):
+    """An object handed to an actor of this very process as it is, instead of a copy.
+
+    Travels where the first part of a packed object would.
+    """
+
+    value: object
+
+    @classmethod
+    def of(cls, value: object) -> Live:
+        """Return the part that stands for ``value``."""
+        part = cls()
+        part.value = value
+        return part
+
+
 Build = Callable[[int], ProcessMessage]
 
 
@@ -143,14 +161,19 @@ class Link:
 
 
 class LocalLink(Link):
-    """To the actors of this very process; the same copies are made as on the way to others."""
+    """To the actors of this very process.
+
+    Arguments of calls are copied as on the way to others; what a constructor gets is not, so
+    that an actor of the main program can be given what does not pickle.
+    """
 
     def send(self, message: ProcessMessage, parts: Parts = ()) -> None:
         """Take the answer to a request (the link is its own peer)."""
         self._answered(message, parts)
 
     def _send(self, message: ProcessMessage, parts: Parts) -> None:
-        self._user.take_request(message, [bytearray(part) for part in parts], self)
+        copies = [part if isinstance(part, Live) else bytearray(part) for part in parts]
+        self._user.take_request(message, copies, self)
 
 
 class ProcessLink(Link):

@@ -123,7 +123,9 @@ class LocalAgent:
         finally:
             os.close(ready_fd)
         if not said:
-            last = "; ".join(tail(self.log_path, 3))
+            self.wait(_END_LIMIT_S)
+            code = self._process.returncode if self._process is not None else None
+            last = "; ".join((f"it ended with {code}", *tail(self.log_path, 3)))
             raise ConfigError(
                 what=f"the agent of {self.name} did not start",
                 needed=last,

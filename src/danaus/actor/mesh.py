@@ -7,7 +7,7 @@ What owns and what happens lies in ``owned`` and ``supervision``.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, Self, TypeVar
 
@@ -15,6 +15,7 @@ from danaus.actor.calls import Endpoint, Target
 from danaus.actor.endpoints import Actor
 from danaus.actor.future import Future
 from danaus.actor.identity import HostRef, ProcessRef, check_name, process_id
+from danaus.actor.links import Live
 from danaus.actor.owned import GRACE_S, OwnedActors, OwnedMesh, OwnedProcs
 from danaus.actor.process_runtime import get_runtime
 from danaus.actor.supervision import MeshOwned, ProcessName
@@ -63,9 +64,9 @@ class Mesh:
         """Return a part: a number takes one place and drops its axis, a slice keeps it."""
         return self._cut(self._region.slice(**selection))
 
-    def split(self, axis: str, into: Mapping[str, int]) -> Self:
-        """Return the same mesh with ``axis`` replaced by several."""
-        return self._cut(self._region.split(axis, into))
+    def split(self, **parts: Sequence[str] | int) -> Self:
+        """Return the same mesh with axes split: ``split(hosts=("dp", "pp"), pp=4)``."""
+        return self._cut(self._region.split(**parts))
 
     def flatten(self, name: str) -> Self:
         """Return the same mesh on one axis."""
@@ -132,9 +133,7 @@ class HostMesh(Mesh):
         mesh_id, owner = runtime.new_mesh_id(name), runtime.context().actor_key
         event = MeshOwned(mesh_id, name, owner, tuple(extent.points()), _names(refs))
         owned = OwnedProcs(mesh_id, name, refs)
-        runtime.io.post(
-            lambda: runtime.start_procs(owned, event, hosts=hosts, env=dict(env or {}))
-        )
+        runtime.io.post(lambda: runtime.start_procs(owned, event, hosts=hosts, env=dict(env or {})))
         return ProcMesh(extent.region(), refs, name=name, mesh_id=mesh_id, owned=owned)
 
     def __iter__(self) -> Iterator[Point]:
@@ -171,9 +170,7 @@ class ProcMesh(Mesh):
         self._owned = owned
 
     def _cut(self, region: Region) -> ProcMesh:
-        return ProcMesh(
-            region, self._refs, name=self.name, mesh_id=self.mesh_id, owned=self._owned
-        )
+        return ProcMesh(region, self._refs, name=self.name, mesh_id=self.mesh_id, owned=self._owned)
 
     @property
     def refs(self) -> tuple[ProcessRef, ...]:
@@ -200,7 +197,9 @@ class ProcMesh(Mesh):
         known = self._mine("pids").pids
         return {each: known[each] for each in self.process_ids if each in known}
 
-    def spawn(self, name: str, cls: Callable[P, A], *args: P.args, **kwargs: P.kwargs) -> ActorMesh[A]:
+    def spawn(
+        self, name: str, cls: Callable[P, A], *args: P.args, **kwargs: P.kwargs
+    ) -> ActorMesh[A]:
         """Make one actor on each process; returns at once.
 
         Args:
@@ -211,7 +210,9 @@ class ProcMesh(Mesh):
             raise TypeError(f"{cls!r} is not a subclass of Actor")
         runtime = get_runtime()
         refs, extent = self.refs, self.extent
-        parts = own(pack((cls, args, kwargs)))
+        made_here = all(ref.process_id == runtime.info.process_id for ref in refs)
+        what = (cls, args, kwargs)
+        parts = [Live.of(what)] if made_here else own(pack(what))
         mesh_id, owner = runtime.new_mesh_id(name), runtime.context().actor_key
         event = MeshOwned(
             mesh_id, name, owner, tuple(extent.points()), _names(refs), on=self.mesh_id
@@ -238,7 +239,7 @@ class ProcMesh(Mesh):
         return _stop(owned, 0.0)
 
     def forward_logs(self, on: bool = True) -> None:
-        """Have the lines that the processes write sent here (``danaus.actor.logs_to`` shows them)."""
+        """Have the lines that the processes write shown here, each with its process's name."""
         owned = self._mine("forward_logs")
         get_runtime().io.post(owned.forward_logs, on)
 

@@ -164,7 +164,11 @@ class OwnedActors(OwnedMesh):
         """Stop every actor that lives."""
         waiting = _All(self, len(self.links), lambda _: then())
         for rank, link in enumerate(self.links):
-            link.post(lambda call, rank=rank: StopActor(call, self.mesh_id, rank), (), waiting)
+
+            def build(call: int, rank: int = rank) -> StopActor:
+                return StopActor(call, self.mesh_id, rank)
+
+            link.post(build, (), waiting)
 
     def _all_made(self, error: Exception | None) -> None:
         if error is None:
@@ -188,9 +192,7 @@ class _All:
         self._one(None)
 
     def raised(self, message: Raised, parts: Parts) -> None:
-        self._one(
-            ActorError(message.actor, message.endpoint, message.exception, message.traceback)
-        )
+        self._one(ActorError(message.actor, message.endpoint, message.exception, message.traceback))
 
     def gone(self, why: str, fault: Fault | None) -> None:
         self._one(supervision_error(self._mesh.name, why, fault))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from danaus.actor.attempt import Attempt
 from danaus.actor.failure import Fault, MeshFailure
@@ -32,7 +32,7 @@ def unpacked(parts: Sequence[Buffer], kind: type[T]) -> T | None:
     value: Any = None
     with Attempt():
         value = unpack(parts)
-    return cast(T, value) if isinstance(value, kind) else None
+    return value if isinstance(value, kind) else None
 
 
 def _bare(failure: MeshFailure) -> MeshFailure:
@@ -42,8 +42,7 @@ def _bare(failure: MeshFailure) -> MeshFailure:
 
 def _packed(value: Fault | MeshFailure) -> list[Buffer]:
     parts: list[Buffer] = []
-    with Attempt():
-        trial = own(pack(value))
-        unpack(trial)
-        parts = trial
-    return parts
+    with Attempt() as attempt:
+        parts = own(pack(value))
+        unpack(parts)
+    return [] if attempt.error is not None else parts

@@ -29,8 +29,8 @@ class ProcessStat:
 
     @property
     def is_stopped(self) -> bool:
-        """Tell whether it is stopped by a signal or a debugger."""
-        return self.state in "Tt"
+        """Tell whether it is stopped by a signal (a debugger's stop is its own affair)."""
+        return self.state == "T"
 
 
 def read_stat(pid: int) -> ProcessStat | None:

@@ -39,6 +39,7 @@ from danaus.actor.process_messages import (
 )
 from danaus.actor.supervising import Supervisor
 from danaus.actor.supervision import Event, MeshOwned, ProcessesGone, ProcessName
+from danaus.core.clock import Clock
 from danaus.core.errors import ChannelClosed, ConfigError, DanausError
 from danaus.wire.address import Address
 from danaus.wire.lifecycle import ProcessExited
@@ -84,7 +85,7 @@ class Runtime:
     ) -> None:
         self.info = info
         self.io = LoopThread("danaus-io", self._crashed)
-        self.wall_clock = WallClock()
+        self.wall_clock: Clock = WallClock()
         self.numbering = Numbering()
         self.sending = threading.Lock()
         self.log_sink: Callable[[str, tuple[str, ...]], None] | None = None
@@ -141,9 +142,7 @@ class Runtime:
         return job
 
     async def _listen(self, job: str, secret: Secret, bind: Address) -> None:
-        listener = await serve_sessions(
-            bind, secret, self._serve, lost_limit_s=LOST_LIMIT_S
-        )
+        listener = await serve_sessions(bind, secret, self._serve, lost_limit_s=LOST_LIMIT_S)
         self._jobs[job] = Job(secret, listener, str(listener.address))
 
     def leave_job(self, job: str) -> None:
@@ -151,10 +150,14 @@ class Runtime:
         self.io.run(self._leave_job(job), _SHUTDOWN_LIMIT_S)
 
     async def _leave_job(self, job: str) -> None:
+        for mesh in self.supervisor.owned_procs():
+            if mesh.refs[0].job == job:
+                self.supervisor.stop(mesh, 0.0)
         for address, agent in list(self._agents.items()):
             if agent.host.job == job:
                 del self._agents[address]
                 await agent.close()
+                self._tell_lost(agent.host, Fault("exit", "this program left the job"))
         for key, link in list(self._links.items()):
             if key[0] == job:
                 del self._links[key]
@@ -315,6 +318,10 @@ class Runtime:
 
     def host_lost(self, host: HostRef, why: str) -> None:
         """An agent is gone, and with it all workers of its host."""
+        reason = f"host {host.name} is lost: {why}"
+        self._tell_lost(host, Fault("host_lost", reason, time_s=self.wall_clock.now()))
+
+    def _tell_lost(self, host: HostRef, fault: Fault) -> None:
         lost = {
             ProcessName(ref.job, ref.process_id)
             for mesh in self.supervisor.owned_procs()
@@ -326,8 +333,7 @@ class Runtime:
             for name, link in self._links.items()
             if isinstance(link, ProcessLink) and link.ref.agent_address == host.agent_address
         }
-        reason = f"host {host.name} is lost: {why}"
-        self._gone(tuple(sorted(lost)), Fault("host_lost", reason, time_s=self.wall_clock.now()))
+        self._gone(tuple(sorted(lost)), fault)
 
     def _gone(self, processes: tuple[ProcessName, ...], fault: Fault) -> None:
         news = tuple(p for p in processes if self.supervisor.machine.fault_of(p) is None)
@@ -372,16 +378,14 @@ class Runtime:
 
     def _crashed(self, facts: dict[str, Any]) -> None:
         error = facts.get("exception")
-        _log.error("%s", facts.get("message"), exc_info=error if error else None)
+        _log.error("%s", facts.get("message"), exc_info=error or None)
 
     # -- the end -------------------------------------------------------------------------------
 
     def shut_down(self, limit_s: float) -> None:
         """Stop what lives here and what is owned here, then all threads; not from one of them."""
         finished = threading.Event()
-        self.io.post(
-            lambda: self._hosting.stop_all(lambda: self.supervisor.leave(finished.set))
-        )
+        self.io.post(lambda: self._hosting.stop_all(lambda: self.supervisor.leave(finished.set)))
         finished.wait(limit_s)
         with contextlib.suppress(TimeoutError, ChannelClosed):
             self.io.run(self._leave_all(), _SHUTDOWN_LIMIT_S)

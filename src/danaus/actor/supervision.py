@@ -242,6 +242,11 @@ class SupervisionMachine:
                 yield from self._from_mesh(event.actor.mesh_id, event.failure)
             case Answered():
                 yield from self._answered(event)
+            case _:
+                yield from self._handle_ending(event)
+
+    def _handle_ending(self, event: Event) -> Iterator[Instruction]:
+        match event:
             case StopAsked():
                 yield from self._stop(event.mesh_id)
             case MeshEnded():

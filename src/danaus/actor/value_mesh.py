@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -85,9 +85,9 @@ class ValueMesh(Generic[T]):
         """Return a part, as meshes are sliced."""
         return self._part(self.extent.region().slice(**selection))
 
-    def split(self, axis: str, into: Mapping[str, int]) -> ValueMesh[T]:
-        """Return the same values with ``axis`` replaced by several."""
-        return self._part(self.extent.region().split(axis, into))
+    def split(self, **parts: Sequence[str] | int) -> ValueMesh[T]:
+        """Return the same values with axes split: ``split(hosts=("dp", "pp"), pp=4)``."""
+        return self._part(self.extent.region().split(**parts))
 
     def flatten(self, name: str) -> ValueMesh[T]:
         """Return the same values on one axis."""
