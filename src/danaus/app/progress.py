@@ -17,6 +17,8 @@ from danaus.core.clock import Clock, MonotonicClock
 
 _DRAW_EVERY_S = 0.1
 _LINE_EVERY_S = 5.0
+_WIDE, _WIDEST = 70, 100
+_MOST_DOTS = 8
 
 
 class Progress:
@@ -55,7 +57,7 @@ class Progress:
                 bars.TextColumn("{task.description}", markup=False),
                 _Steps(),
                 bars.BarColumn(bar_width=None, complete_style="green", finished_style="green"),
-                _Numbers(self._num_replicas),
+                _Numbers(self._num_replicas, self.console),
                 console=self.console,
                 auto_refresh=False,
                 expand=True,
@@ -124,27 +126,30 @@ class _Steps(bars.ProgressColumn):
     """``120/400``."""
 
     def render(self, task: bars.Task) -> Text:
-        return Text(f"{task.completed:.0f}/{task.total:.0f}")
+        return Text(f"{task.completed:.0f}/{task.total:.0f}", no_wrap=True)
 
 
 class _Numbers(bars.ProgressColumn):
-    """``loss 2.3145  8,213 tokens/s  ●●○``; on a narrow terminal the rate is left out."""
+    """``loss 2.3145  8,213 tokens/s  ●●○ 2 of 3``; on a narrow terminal less of it."""
 
-    def __init__(self, num_replicas: int) -> None:
+    def __init__(self, num_replicas: int, console: Console) -> None:
         super().__init__()
         self._num_replicas = num_replicas
+        self._console = console
 
     def render(self, task: bars.Task) -> Text:
-        facts = task.fields
+        facts, width = task.fields, self._console.width
         if "loss" not in facts:
-            return Text("starting", style="dim")
+            return Text("starting", style="dim", no_wrap=True)
+        line = Text.assemble(("loss ", "dim"), f"{facts['loss']:.4f}", no_wrap=True)
+        if width >= _WIDE:
+            line.append(f"  {facts['tokens_per_s']:,.0f}")
+            line.append(" tokens/s", "dim")
         members = int(facts["members"])
-        missing = max(0, self._num_replicas - members)
-        return Text.assemble(
-            ("loss ", "dim"),
-            f"{facts['loss']:.4f}  {facts['tokens_per_s']:,.0f}",
-            (" tokens/s  ", "dim"),
-            ("●" * members, "green"),
-            ("○" * missing, "red"),
-            (f" {members} of {self._num_replicas}", "dim"),
-        )
+        if self._num_replicas <= _MOST_DOTS:
+            line.append("  ")
+            line.append("●" * members, "green")
+            line.append("○" * max(0, self._num_replicas - members), "red")
+        if width >= _WIDEST or self._num_replicas > _MOST_DOTS:
+            line.append(f" {members} of {self._num_replicas}", "dim")
+        return line
