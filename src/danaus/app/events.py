@@ -6,7 +6,8 @@ event missing: a run may be killed at any moment.
 
 Facts used by several events: ``replica`` (stable name, e.g. ``"replica-0"``), ``rank``,
 ``incarnation``, ``process_id`` (``"host/name/rank#incarnation"``), ``pid``, ``step`` (number of
-applied steps), ``epoch`` (``"term.n"``), ``reason`` (words for a person).
+applied steps), ``epoch`` (``"term.n"``), ``reason`` (words for a person).  ``member``
+(``"replica/rank#incarnation"``) may stand for the first three.
 
 ==================== ==========================================================================
 event                facts

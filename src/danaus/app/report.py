@@ -166,9 +166,9 @@ def _member_rows(record: RunRecord) -> list[tuple[str, ...]]:
     rows = []
     for name in record.replicas:
         incarnations = {
-            int(e.number("incarnation") or 0)
+            e.incarnation or 0
             for e in record.events
-            if e.name == Event.PROCESS_STARTED and e.text("replica") == name
+            if e.name == Event.PROCESS_STARTED and e.replica == name
         }
         for commit in record.commits[-1:]:
             named = [incarnation_of(m) for m in commit.members if replica_of(m) == name]
@@ -177,7 +177,7 @@ def _member_rows(record: RunRecord) -> list[tuple[str, ...]]:
         learned = sum(
             e.number("bytes") or 0.0
             for e in record.events
-            if e.name == Event.HEALED and e.text("replica") == name
+            if e.name == Event.HEALED and e.replica == name
         )
         size = f"{learned / 1e6:.1f} MB" if learned else "–"
         rows.append((name, str(len(incarnations) or "–"), f"{steps:,}", size))

@@ -58,6 +58,19 @@ class Happening:
         value = self.facts.get(fact)
         return "" if value is None else str(value)
 
+    @property
+    def replica(self) -> str:
+        """The replica it is about, named by itself or by a ``member``; empty if none."""
+        return self.text("replica") or replica_of(self.text("member"))
+
+    @property
+    def incarnation(self) -> int | None:
+        """The incarnation it is about, None where it has none."""
+        number = self.number("incarnation")
+        if number is None:
+            return incarnation_of(self.text("member")) if "#" in self.text("member") else None
+        return int(number)
+
     def names(self, fact: str) -> tuple[str, ...]:
         """Return a fact that is a list of names."""
         value = self.facts.get(fact)
@@ -109,8 +122,8 @@ class RunRecord:
         for event in self.events:
             if event.name in (Event.RUN_STARTED, Event.RUN_RESUMED):
                 seen.update(event.names("replicas"))
-            elif event.name == Event.PROCESS_STARTED and event.text("replica"):
-                seen.add(event.text("replica"))
+            elif event.name == Event.PROCESS_STARTED and event.replica:
+                seen.add(event.replica)
         return tuple(sorted(seen, key=_in_words))
 
     @property
@@ -163,7 +176,7 @@ def read_run(path: Path) -> RunRecord:
         for line in file.lines
         if isinstance(line, Committed)
     ]
-    events = [e for line in _lines(folder.journal_path, notes) if (e := _happening(line))]
+    events = [e for line in _lines(folder.journal_path, notes) if (e := happening(line))]
     try:
         config = folder.config()
     except ConfigError as error:
@@ -230,7 +243,8 @@ def _lines(path: Path, notes: list[str]) -> list[dict[str, Any]]:
         return []
 
 
-def _happening(line: dict[str, Any]) -> Happening | None:
+def happening(line: dict[str, Any]) -> Happening | None:
+    """Return a line of a journal, None if it is not one."""
     time, name = line.get("at"), line.get("event")
     if not isinstance(time, int | float) or not isinstance(name, str):
         return None

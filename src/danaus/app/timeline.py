@@ -129,7 +129,6 @@ def _injected(event: Happening) -> Fault:
         kind = FaultKind(event.text("kind"))
     except ValueError:
         kind = FaultKind.OUTSIDE
-    incarnation = event.number("incarnation")
     return Fault(
         number=0,
         kind=kind,
@@ -137,7 +136,7 @@ def _injected(event: Happening) -> Fault:
         time=event.time,
         step=0,
         text=event.text("text") or _WORDS[kind],
-        incarnation=None if incarnation is None else int(incarnation),
+        incarnation=event.incarnation,
     )
 
 
@@ -179,8 +178,7 @@ def _outside_fault(event: Happening, target: str, incarnation: int | None) -> Fa
 def _who(event: Happening) -> tuple[str, int | None]:
     if event.name == Event.SERVICE_EXITED:
         return SERVICE, None
-    incarnation = event.number("incarnation")
-    return event.text("replica"), None if incarnation is None else int(incarnation)
+    return event.replica, event.incarnation
 
 
 # -- following one fault ----------------------------------------------------------------------
@@ -208,7 +206,7 @@ def _follow(record: RunRecord, fault: Fault, next_fault: float) -> Fault:
 
 def _follows(event: Happening, fault: Fault) -> bool:
     """Tell whether an event after the fault is about the fault."""
-    if event.name == Event.DIVERGENCE_FOUND:
+    if event.name in (Event.DIVERGENCE_FOUND, Event.STEP_DISCARDED):
         return fault.kind == FaultKind.FLIP_BIT
     if event.name == Event.SERVICE_RESTARTED:
         return fault.target == SERVICE
@@ -268,6 +266,7 @@ _TELL: dict[str, Callable[[Happening], str]] = {
     Event.SERVICE_EXITED: _told_exit,
     Event.SERVICE_RESTARTED: lambda _: "the service answers again",
     Event.DIVERGENCE_FOUND: lambda e: f"fingerprints differ: {e.text('reason')}".rstrip(": "),
+    Event.STEP_DISCARDED: lambda e: f"step {e.text('step')} is discarded at the vote",
     Event.PROCESS_STARTED: lambda e: f"it is started again (pid {e.text('pid')})",
     Event.LEARNING_STARTED: lambda e: f"it learns step {e.text('step')}",
     Event.HEALED: _told_healing,
@@ -319,7 +318,7 @@ def _stalled_s(record: RunRecord, fault: Fault, until: float) -> float | None:
 
 def _turns(event: Happening, replicas: Sequence[str]) -> list[tuple[str, State]]:
     """Return which replicas an event puts into which state."""
-    who = event.text("replica")
+    who = event.replica
     if event.name == Event.QUORUM_ANNOUNCED:
         members = {replica_of(m) for m in event.names("members")}
         learners = {replica_of(m) for m in event.names("learners")}

@@ -139,6 +139,30 @@ def test_two_ranks_that_die_together_are_one_fault(tmp_path: Path) -> None:
     assert [words for _, words in fault.moments] == ["its exit is known (SIGKILL)"]
 
 
+def test_a_flipped_bit_is_followed_to_its_healing(tmp_path: Path) -> None:
+    story = StoryTeller(tmp_path)
+    story.run(10)
+    story.record("fault_injected", fault="f", kind="flip_bit", target="replica-2", incarnation=0)
+    story.now += 0.15
+    story.record("step_discarded", replica="replica-0", incarnation=0, step=11, reason="veto")
+    story.now += 0.05
+    story.record("divergence_found", step=10, minority=["replica-2/0#0"], reason="1 of 3 differs")
+    story.now += 0.1
+    story.record("healed", member="replica-2/0#0", step=10, bytes=1, donors=["replica-0/0#0"])
+    story.run(2)
+    (fault,) = faults(read_run(tmp_path))
+
+    assert fault.title == "replica-2: one bit of the parameters flipped"
+    assert fault.noticed_after_s == pytest.approx(0.15, abs=1e-5)
+    assert fault.back_after_s == pytest.approx(0.3 + 0.2, abs=1e-5)
+    assert [words for _, words in fault.moments] == [
+        "step 11 is discarded at the vote",
+        "fingerprints differ: 1 of 3 differs",
+        "it has learned step 10 from replica-0 (0.0 MB)",
+        "first step with every replica again",
+    ]
+
+
 def test_files_that_end_anywhere_are_read(tmp_path: Path) -> None:
     tell_demo(tmp_path)
     whole = {p: p.read_bytes() for p in [tmp_path / "journal.jsonl", *tmp_path.glob("ledger/*")]}
