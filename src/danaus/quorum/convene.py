@@ -18,7 +18,7 @@ from collections.abc import Mapping
 
 from danaus.quorum.agreement import Agreement
 from danaus.quorum.decision import Decision, ReplicaView, View, decide
-from danaus.quorum.events import Abort, Announce, Persist, Saved
+from danaus.quorum.events import Abort, Announce, NoteDivergence, Persist, Saved
 from danaus.quorum.forming import (
     Formation,
     History,
@@ -151,8 +151,10 @@ def _conclude(s: Situation, decision: Decision, *, view: View, outcome: Outcome)
     agreement = decision.agreement
     assert agreement is not None
     assert decision.members is not None
-    if agreement.diverged and _stopped_by(s, agreement):
-        return
+    if agreement.diverged:
+        _note_divergence(s, agreement)
+        if _stopped_by(s, agreement):
+            return
     members = [(name, s.roster.newest[name]) for name in decision.members]
     learners = [(name, s.roster.newest[name]) for name in decision.learners]
     reports = [report for of in (*members, *learners) for report in s.roster.reports(of)]
@@ -199,6 +201,14 @@ def _on_learners(learners: list[Incarnation], agreement: Agreement) -> str:
     return f"{names} learns step {agreement.step}" if names else ""
 
 
+def _note_divergence(s: Situation, agreement: Agreement) -> None:
+    minority = [name for name in agreement.behind if name in agreement.diverged]
+    healing = f"{', '.join(minority)} heals" if agreement.holders else "without a majority"
+    reason = f"fingerprints of step {agreement.step} differ: {healing}"
+    named = tuple(minority) if agreement.holders else ()
+    s.out.append(NoteDivergence(agreement.step, dict(agreement.diverged), named, reason))
+
+
 def _stopped_by(s: Situation, agreement: Agreement) -> bool:
     """Stop the run where replicas disagree and replaying is of no use or not wanted (Q-9)."""
     again = not agreement.holders and agreement.step in s.diverged
@@ -242,8 +252,8 @@ def _count_wrong(s: Situation, of: Incarnation, step: int) -> None:
         return
     s.roster.shut_out[of] = f"holds a wrong state after learning step {step} {wrong} times"
     prints = ",".join(report.fingerprint for report in s.roster.reports(of))
-    reason = f"{of[0]}#{of[1]} {s.roster.shut_out[of]}"
-    message = Refused(reason, "test this host's memory and devices", {of[0]: prints}, step)
+    reason = f"{of[0]}#{of[1]} {s.roster.shut_out[of]} (fingerprint {prints})"
+    message = Refused(reason, "test this host's memory and devices", step=step)
     s.refuse(s.roster.ranks(of), message)
 
 
@@ -260,7 +270,7 @@ def _announce(s: Situation, formation: Formation) -> None:
     previous = s.previous
     floor = max(s.floor, s.forgotten, *([previous.epoch] if previous is not None else []))
     new_term = s.by_hearsay or (s.began and (previous is None or formation.start == "restore"))
-    epoch = next_epoch(floor, s.roster.highest_term(), new_term)
+    epoch = next_epoch(floor, max(s.ledger_term, s.roster.highest_term()), new_term)
     attempts = {of[0]: s.lessons.count(of) for of in formation.learners}
     told = announcement_of(formation, s.roster, epoch=epoch, attempts=attempts)
     patience = max((s.lessons.patience(of) for of in formation.learners), default=1)

@@ -234,6 +234,19 @@ class Fence:
 
 
 @dataclass(frozen=True, slots=True)
+class NoteDivergence:
+    """Write down that replicas disagree about the state after a step (Q-9).
+
+    ``fingerprints`` by replica; ``minority`` names those that learn anew, none if all restore.
+    """
+
+    step: int
+    fingerprints: dict[str, str]
+    minority: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class WakeAt:
     """Send ``TimePassed`` at this moment if nothing else came first; replaces the one before."""
 
@@ -249,5 +262,6 @@ Instruction = (
     | Refuse
     | ProbeProcess
     | Fence
+    | NoteDivergence
     | WakeAt
 )

@@ -95,6 +95,7 @@ class Situation:
 
     settings: QuorumSettings
     ledger_steps: int = 0
+    ledger_term: int = 0
     resume: bool = False
     lost: bool = False
     now: float = 0.0

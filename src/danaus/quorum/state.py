@@ -42,6 +42,7 @@ from danaus.quorum.events import (
     Instruction,
     JoinAsked,
     LeaveAsked,
+    NoteDivergence,
     NotifyPending,
     Persist,
     ProbeProcess,
@@ -75,6 +76,7 @@ __all__ = [
     "Instruction",
     "JoinAsked",
     "LeaveAsked",
+    "NoteDivergence",
     "NotifyPending",
     "Persist",
     "ProbeProcess",
@@ -107,6 +109,7 @@ class QuorumMachine:
         settings: Policy.
         saved: What the disk holds; None: nothing.
         ledger_steps: Steps that the run's ledgers say were committed.
+        ledger_term: The highest term that they name.
         resume: Whoever was in the last quorum is known to be gone: begin anew from a checkpoint.
         lost: The disk was lost.  None: it was if it is empty though the ledger is not.  An empty
             disk that was not lost is a first start.
@@ -120,10 +123,11 @@ class QuorumMachine:
         *,
         resume: bool = False,
         lost: bool | None = None,
+        ledger_term: int = 0,
     ) -> None:
         if lost is None:
             lost = saved is None and ledger_steps > 0
-        s = Situation(settings, ledger_steps, resume, lost=lost and not resume)
+        s = Situation(settings, ledger_steps, ledger_term, resume, lost and not resume)
         if saved is not None:
             s.diverged = saved.diverged
             s.forgotten = saved.announcement.epoch if resume else s.forgotten
@@ -137,6 +141,10 @@ class QuorumMachine:
     def epoch(self) -> Epoch | None:
         """The epoch of the standing quorum; None: there is none."""
         return self._s.standing.epoch if self._s.standing is not None else None
+
+    def is_lost(self, member: MemberId) -> bool:
+        """Tell whether a process is dead or out of reach."""
+        return self._s.roster.lost(member)
 
     @property
     def finished(self) -> bool:

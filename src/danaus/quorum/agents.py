@@ -1,0 +1,172 @@
+"""The quorum service's sessions with host agents: who lives there, how far they are, who must die.
+
+Owns one session per agent address, opened again whenever it is lost (the agent may have been
+restarted), and what was asked of each agent, which is asked again then.  What an answer means is
+the service's business.
+
+Invariants:
+    P-1: a death is told by the host agent, which has it from the kernel.
+    Q-7: a kill that was asked for stays asked for until the process is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from danaus.core.errors import AddressRefused, ChannelClosed, DanausError, FrameDamaged
+from danaus.quorum.progress import Observation
+from danaus.wire.address import Address
+from danaus.wire.lifecycle import (
+    FROM_AGENT,
+    TO_AGENT,
+    KillProcess,
+    PositionsSeen,
+    ProcessExited,
+    ProcessPosition,
+    ToAgent,
+    WatchProcess,
+)
+from danaus.wire.owned_tasks import OwnedTasks
+from danaus.wire.position import Phase
+from danaus.wire.secret import Secret
+from danaus.wire.session import Session, open_session
+
+OPEN_LIMIT_S = 5.0
+LOST_LIMIT_S = 5.0
+PAUSE_S = 0.2
+_log = logging.getLogger("danaus.quorum")
+
+OnExit = Callable[[str, ProcessExited], None]
+OnPositions = Callable[[str, PositionsSeen], None]
+
+
+class HostAgents:
+    """All host agents that the service watches.
+
+    Args:
+        secret: The job's secret.
+        on_exit: Called with an agent's address and a death that it reports.
+        on_positions: Called with an agent's address and the positions that it read.
+    """
+
+    def __init__(self, secret: Secret, *, on_exit: OnExit, on_positions: OnPositions) -> None:
+        self._secret = secret
+        self._on_exit, self._on_positions = on_exit, on_positions
+        self._tasks = OwnedTasks("host agents")
+        self._agents: dict[str, _Agent] = {}
+
+    def watch(self, address: str, process_id: str) -> None:
+        """Hear of a process's positions and its end; asking again looks at once."""
+        self._agent(address).ask(process_id, WatchProcess(process_id))
+
+    def kill(self, address: str, process_id: str, *, reason: str, save_stacks: bool) -> None:
+        """Have a process killed, now or as soon as its agent is reached."""
+        self._agent(address).ask(process_id, KillProcess(process_id, reason, save_stacks))
+
+    async def close(self) -> None:
+        """Leave all agents."""
+        await self._tasks.close()
+
+    def _agent(self, address: str) -> _Agent:
+        agent = self._agents.get(address)
+        if agent is None:
+            agent = self._agents[address] = _Agent(address)
+            self._tasks.start(self._follow(agent), f"watching {address}")
+        return agent
+
+    async def _follow(self, agent: _Agent) -> None:
+        """Keep a session with one agent for as long as the service lives."""
+        while True:
+            try:
+                session = await self._open(agent.address)
+            except DanausError as error:
+                _log.info("host agent %s is not reached: %s", agent.address, error)
+                await asyncio.sleep(PAUSE_S)
+                continue
+            try:
+                agent.begin(session)
+                await self._listen(agent, session)
+            except ChannelClosed as closed:
+                _log.info("%s", closed)
+            finally:
+                agent.session = None
+                await session.close()
+            await asyncio.sleep(PAUSE_S)
+
+    async def _open(self, address: str) -> Session:
+        return await open_session(
+            Address.parse(address),
+            self._secret,
+            lost_limit_s=LOST_LIMIT_S,
+            open_limit_s=OPEN_LIMIT_S,
+        )
+
+    async def _listen(self, agent: _Agent, session: Session) -> None:
+        async for parts in session:
+            try:
+                message = FROM_AGENT.decode(parts[0], session.peer)
+            except FrameDamaged:
+                continue  # an agent has more to say to others than to those who watch
+            if isinstance(message, ProcessExited):
+                agent.asked.pop(message.process_id, None)
+                self._on_exit(agent.address, message)
+            else:
+                self._on_positions(agent.address, message)
+
+
+class _Agent:
+    """One agent: the session with it, if there is one, and what was asked, by process."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.session: Session | None = None
+        self.asked: dict[str, list[ToAgent]] = {}
+
+    def ask(self, process_id: str, message: ToAgent) -> None:
+        asked = self.asked.setdefault(process_id, [])
+        if message not in asked:
+            asked.append(message)
+        if self.session is not None and not self.session.is_closed:
+            self.session.send([TO_AGENT.encode(message)])
+
+    def begin(self, session: Session) -> None:
+        self.session = session
+        for messages in self.asked.values():
+            for message in messages:
+                session.send([TO_AGENT.encode(message)])
+
+
+def is_address(text: str) -> bool:
+    """Tell whether a seat names a host agent that can be dialled."""
+    try:
+        return bool(text) and bool(Address.parse(text))
+    except AddressRefused:
+        return False
+
+
+def how_it_ended(exited: ProcessExited) -> str:
+    """Return a death in words."""
+    if exited.signal:
+        how = f"ended by {exited.signal}"
+    elif exited.exit_code is not None:
+        how = f"exited with code {exited.exit_code}"
+    else:
+        how = "is not running"
+    return f"{how} ({exited.reason})" if exited.reason else how
+
+
+def observation_of(seen: ProcessPosition) -> Observation:
+    """Return a position as the judge of progress looks at it."""
+    try:
+        phase = Phase(seen.phase).name
+    except ValueError:
+        phase = str(seen.phase)
+    return Observation(
+        position=(seen.step, seen.phase, seen.collective),
+        still_s=seen.still_s,
+        waiting=seen.waiting or seen.phase == Phase.DONE,
+        starting=seen.phase == Phase.START,
+        where=f"step {seen.step}, {phase}, collective {seen.collective}",
+    )

@@ -1,0 +1,59 @@
+"""What a run's ledgers say of how far it has come, for a service that has lost its disk (Q-3).
+
+Owns a glance only: the last committed step and the highest term in the tails of the files.
+Reading, merging and judging ledgers is ``ft``'s, above this room.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+TAIL_BYTES = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerTraces:
+    """Steps that were committed, and the highest term named; 0 where there is none."""
+
+    steps: int = 0
+    term: int = 0
+
+
+def read_traces(folder: Path) -> LedgerTraces:
+    """Return what the ``*.jsonl`` files of a folder say; a missing folder says nothing."""
+    steps, term = 0, 0
+    for path in sorted(folder.glob("*.jsonl")):
+        for line in _tail(path):
+            steps = max(steps, _number(line.get("step")) if line.get("line") == "committed" else 0)
+            epoch = line.get("epoch")
+            term = max(term, _number(line.get("term")))
+            term = max(term, _number(epoch[0]) if isinstance(epoch, list) and epoch else 0)
+    return LedgerTraces(steps, term)
+
+
+def _tail(path: Path) -> list[dict[str, Any]]:
+    """Return the whole lines in the last part of a file that can be read as such."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - TAIL_BYTES))
+            data = file.read()
+    except OSError:
+        return []
+    lines = []
+    for raw in data.splitlines():
+        try:
+            line = json.loads(raw)
+        except ValueError:
+            continue
+        if isinstance(line, dict):
+            lines.append(line)
+    return lines
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0

@@ -1,0 +1,140 @@
+"""The journal lines of the quorum service: every decision with its reason (Q-8).
+
+Owns the names and facts of these lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from danaus.core.journal import Journal
+from danaus.quorum.events import (
+    Abort,
+    Announce,
+    Fence,
+    Instruction,
+    NoteDivergence,
+    NotifyPending,
+    Refuse,
+    TellWaiting,
+)
+from danaus.quorum.messages import MemberId, Seat
+
+Facts = dict[str, Any]
+
+
+class Minutes:
+    """Writes what the service decides and hears into a run's journal.
+
+    Args:
+        journal: None: nothing is written.
+    """
+
+    def __init__(self, journal: Journal | None) -> None:
+        self._journal = journal
+        self._waiting = ""
+
+    def note(self, event: str, **facts: Any) -> None:
+        """Write one line."""
+        if self._journal is not None:
+            self._journal.record(event, **facts)
+
+    def decided(self, instruction: Instruction) -> None:
+        """Write down a decision as it is carried out."""
+        if isinstance(instruction, TellWaiting):
+            if instruction.reason != self._waiting:
+                self._waiting = instruction.reason
+                self.note("quorum_waiting", reason=instruction.reason)
+        elif (line := _LINES.get(type(instruction))) is not None:
+            event, facts = line(instruction)
+            self.note(event, **facts)
+
+
+def seat_facts(seat: Seat) -> Facts:
+    """Return who sits there, in the words of the run's journal."""
+    return {**member_facts(seat.member), "process_id": seat.process_id}
+
+
+def member_facts(member: MemberId) -> Facts:
+    """Return who a process is, in the words of the run's journal."""
+    return {
+        "replica": member.replica_id,
+        "rank": member.rank,
+        "incarnation": member.incarnation,
+    }
+
+
+def _names(members: Iterable[MemberId]) -> list[str]:
+    return [str(member) for member in members]
+
+
+def _announced(said: Announce) -> tuple[str, Facts]:
+    told = said.announcement
+    return "quorum_announced_again" if said.again else "quorum_announced", {
+        "epoch": str(told.epoch),
+        "members": _names(seat.member for seat in told.members),
+        "learners": _names(learner.seat.member for learner in told.learners),
+        "committed_step": told.committed_step,
+        "outcome": told.outcome.verdict,
+        "outcome_step": told.outcome.step,
+        "outcome_reason": told.outcome.reason,
+        "start": told.start,
+        "hold": told.hold,
+        "finished": told.finished,
+        "reason": told.reason,
+        "told": _names(said.to),
+    }
+
+
+def _pending(said: NotifyPending) -> tuple[str, Facts]:
+    told = said.message
+    return "quorum_change_pending", {
+        "epoch": str(told.epoch),
+        "reason": told.reason,
+        "told": _names(said.members),
+    }
+
+
+def _aborted(said: Abort) -> tuple[str, Facts]:
+    told = said.message
+    return "quorum_aborted", {
+        "epoch": str(told.epoch),
+        "dead": _names(told.dead),
+        "reason": told.reason,
+        "told": _names(said.members),
+    }
+
+
+def _fenced(said: Fence) -> tuple[str, Facts]:
+    return "quorum_fenced", {**seat_facts(said.seat), "reason": said.reason}
+
+
+def _refused(said: Refuse) -> tuple[str, Facts]:
+    told = said.message
+    return "quorum_refused", {
+        "reason": told.reason,
+        "to_do": told.to_do,
+        "step": told.step,
+        "fingerprints": told.diverged,
+        "told": _names(said.members),
+    }
+
+
+def _diverged(said: NoteDivergence) -> tuple[str, Facts]:
+    return "divergence_found", {
+        "step": said.step,
+        "fingerprints": said.fingerprints,
+        "minority": list(said.minority),
+        "reason": said.reason,
+    }
+
+
+_LINES: dict[type, Callable[[Any], tuple[str, Facts]]] = {
+    Announce: _announced,
+    NotifyPending: _pending,
+    Abort: _aborted,
+    Fence: _fenced,
+    Refuse: _refused,
+    NoteDivergence: _diverged,
+}

@@ -1,0 +1,100 @@
+"""The command line of the quorum service.
+
+Owns reading it; what the options mean is said where they are used.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from danaus.quorum.events import QuorumSettings, Saved
+from danaus.quorum.ledger_traces import read_traces
+from danaus.quorum.progress import ProgressSettings
+from danaus.quorum.state import QuorumMachine
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceOptions:
+    """What the service is started with."""
+
+    folder: Path
+    address: str
+    secret_file: Path
+    journal: Path | None
+    ledger: Path
+    resume: bool
+    quorum: QuorumSettings
+    progress: ProgressSettings
+
+    def machine(self, saved: Saved | None) -> QuorumMachine:
+        """Return the machine, told what the disk and the run's ledgers hold."""
+        traces = read_traces(self.ledger)
+        return QuorumMachine(
+            self.quorum,
+            saved,
+            traces.steps,
+            resume=self.resume,
+            ledger_term=traces.term,
+        )
+
+
+def read_options(arguments: Sequence[str]) -> ServiceOptions:
+    """Return the options; a mistake ends the process with one line and exit code 2."""
+    given = _parser().parse_args(arguments)
+    quorum = QuorumSettings(
+        min_replicas=given.min_replicas,
+        expected_replicas=given.expected_replicas,
+        join_limit_s=given.join_limit_s,
+        heartbeat_limit_s=given.heartbeat_limit_s,
+        hold_limit_s=given.hold_limit_s,
+        fence_limit_s=given.fence_limit_s,
+        linger_s=given.linger_s,
+        heal_divergence=not given.no_heal,
+    )
+    return ServiceOptions(
+        folder=given.folder,
+        address=given.address,
+        secret_file=given.secret_file,
+        journal=given.journal,
+        ledger=given.ledger or given.folder.parent / "ledger",
+        resume=given.resume,
+        quorum=quorum,
+        progress=ProgressSettings(hang_limit_s=given.hang_limit_s),
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m danaus.quorum.service", description="Decide who takes part in each step."
+    )
+    _add_places(parser)
+    _add_limits(parser)
+    return parser
+
+
+def _add_places(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--folder", type=Path, required=True, help="where it keeps its state")
+    parser.add_argument("--address", required=True, help="unix:/path or tcp:host:port")
+    parser.add_argument("--secret-file", type=Path, required=True, help="the job's secret (0600)")
+    parser.add_argument("--journal", type=Path, help="the run's journal; without it none is kept")
+    parser.add_argument("--ledger", type=Path, help="the run's ledgers (default: beside --folder)")
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="nothing of the run is alive: go on from a checkpoint in a new term",
+    )
+
+
+def _add_limits(parser: argparse.ArgumentParser) -> None:
+    default = QuorumSettings()
+    parser.add_argument("--min-replicas", type=int, default=default.min_replicas)
+    parser.add_argument("--expected-replicas", type=int, default=default.expected_replicas)
+    for name in ("join", "heartbeat", "hold", "fence"):
+        limit = getattr(default, f"{name}_limit_s")
+        parser.add_argument(f"--{name}-limit-s", type=float, default=limit)
+    parser.add_argument("--linger-s", type=float, default=default.linger_s)
+    parser.add_argument("--hang-limit-s", type=float, help="default: it follows the work")
+    parser.add_argument("--no-heal", action="store_true", help="any divergence stops the run")
