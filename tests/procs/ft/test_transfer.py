@@ -378,7 +378,7 @@ def test_a_donor_killed_while_it_serves(tmp_path, survivors):
     shared = Secret.create(secret_file)
     doomed = DonorProcess(secret_file, Address.unix(tmp_path / "doomed"), num_mib=64)
     named = state(num_mib=64)
-    others = [DonorSite(Address.unix(tmp_path / "other"), shared)][:survivors]
+    others = [DonorSite(Address.unix(tmp_path / "other"), shared) for _ in range(survivors)]
     try:
         doomed.ready()
         for other in others:
