@@ -26,6 +26,8 @@ import msgspec
 
 from danaus.actor import agent_messages as talk
 from danaus.actor import nursery_messages, procfs
+from danaus.actor.agent_owners import Owners
+from danaus.actor.agent_reports import AgentSession, Reports
 from danaus.actor.agent_workers import Worker, WorkerTable
 from danaus.actor.log_tail import LogFollower, log_path
 from danaus.actor.nursery_client import NurseryClient
@@ -35,38 +37,18 @@ from danaus.core.lifeline import arm_lifeline, open_lifeline
 from danaus.wire.address import Address
 from danaus.wire.lifecycle import (
     KillProcess,
-    PositionsSeen,
     ProcessExited,
-    ProcessPosition,
     WatchProcess,
 )
 from danaus.wire.owned_tasks import OwnedTasks
 from danaus.wire.position import PositionBlock
 from danaus.wire.secret import Secret
-from danaus.wire.session import Session, open_session, serve_sessions
+from danaus.wire.session import Session, serve_sessions
 
-_TICK_S = 0.1
-_LOOK_EVERY = 3  # ticks between two looks at the nursery
-_BEAT_EVERY = 5
 _LOST_LIMIT_S = 10.0
 _LEFTOVERS_LIMIT_S = 5.0
 _LOCATE_PATIENCE_S = 1.0
-_OWNER_GRACE_S = 1.0
 _PR_SET_CHILD_SUBREAPER = 36
-
-
-class AgentSession:
-    """One session with the agent, of an owner, a worker or a watcher."""
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self.watching: set[str] = set()
-        self.greeted = False
-
-    def tell(self, message: talk.FromAgent) -> None:
-        """Send; a session that is gone swallows it."""
-        with contextlib.suppress(ChannelClosed):
-            self.session.send([talk.FROM_AGENT.encode(message)])
 
 
 class HostAgent:
@@ -87,7 +69,7 @@ class HostAgent:
         self._lifeline_read, self._lifeline_write = open_lifeline()
         self._address = settings.address
         self._num_started = 0
-        self._owners_watched: set[str] = set()
+        self._owners = Owners(self._workers, self._secret, self._tasks)
 
     def note(self, text: str) -> None:
         """Write a line to the agent's log."""
@@ -109,10 +91,10 @@ class HostAgent:
             self._on_session,
             lost_limit_s=_LOST_LIMIT_S,
         )
-        self._address = str(server.address)
+        self._address = self._owners.own_address = str(server.address)
         self._say_ready()
         with self._controller_watched():
-            ticking = self._tasks.start(self._tick_forever(), "ticks")
+            ticking = self._tasks.start(Reports(self._workers, self._sessions).run(), "reports")
             await self._ending.wait()
             ticking.cancel()
         self._workers.kill_all()
@@ -211,7 +193,7 @@ class HostAgent:
                 self._kill(peer, message)
             case talk.StopProcesses():
                 self._tasks.start(
-                    self._stop(message.process_ids, message.grace_s), "stopping workers"
+                    self._workers.stop_all(message.process_ids, message.grace_s), "stopping workers"
                 )
             case talk.ForwardLogs():
                 self._forward(peer, message)
@@ -260,11 +242,8 @@ class HostAgent:
                 )
                 continue
             self._workers.add(self._new_worker(peer, message, process))
-        if message.owner_agent and message.owner not in self._owners_watched:
-            self._owners_watched.add(message.owner)
-            self._tasks.start(
-                self._end_with_owner(message.owner, message.owner_agent), "watching an owner"
-            )
+        if message.owner_agent:
+            self._owners.watch(message.owner, message.owner_agent)
 
     def _new_worker(
         self, peer: AgentSession, message: talk.StartProcesses, process: talk.NewProcess
@@ -315,90 +294,9 @@ class HostAgent:
         else:
             self._workers.kill(worker, message.reason)
 
-    async def _stop(self, process_ids: tuple[str, ...], grace_s: float) -> None:
-        workers = [w for w in self._workers if w.spec.process_id in set(process_ids)]
-        async with asyncio.TaskGroup() as group:
-            for worker in workers:
-                group.create_task(self._workers.stop(worker, talk.StopWorker(), grace_s))
-
     async def _shut_down(self, grace_s: float) -> None:
-        await self._stop(tuple(w.spec.process_id for w in self._workers), grace_s)
+        await self._workers.stop_all(tuple(w.spec.process_id for w in self._workers), grace_s)
         self._ending.set()
-
-    async def _end_with_owner(self, owner: str, owner_agent: str) -> None:
-        """End what ``owner`` owns here once its own agent says that it is gone (A-7)."""
-        own = self._workers.get(owner)
-        if own is not None:
-            await own.ended.wait()
-        elif owner_agent != self._address:
-            await self._gone_elsewhere(owner, owner_agent)
-        self._owners_watched.discard(owner)
-        owned = tuple(w.spec.process_id for w in self._workers if w.owner == owner)
-        if owned:
-            self.note(f"{owner} is gone: ending the {len(owned)} processes that it owned here")
-            await self._stop(owned, _OWNER_GRACE_S)
-
-    async def _gone_elsewhere(self, owner: str, owner_agent: str) -> None:
-        try:
-            session = await open_session(
-                Address.parse(owner_agent), self._secret, lost_limit_s=_LOST_LIMIT_S
-            )
-        except DanausError:
-            return  # no agent, no owner
-        try:
-            session.send([talk.TO_AGENT.encode(WatchProcess(owner))])
-            async for parts in session:
-                message = talk.FROM_AGENT.decode(parts[0], session.peer)
-                if isinstance(message, ProcessExited) and message.process_id == owner:
-                    return
-        except ChannelClosed:
-            return
-        finally:
-            await session.close()
-
-    # -- ticks ---------------------------------------------------------------------------------
-
-    async def _tick_forever(self) -> None:
-        ticks = 0
-        while True:
-            await asyncio.sleep(_TICK_S)
-            ticks += 1
-            self._tell_positions()
-            self._tell_logs()
-            nursery = self._workers.nursery
-            if nursery is not None and ticks % _LOOK_EVERY == 0:
-                nursery.look()
-                self._workers.adopt_strays()
-            if ticks % _BEAT_EVERY == 0:
-                for peer in self._sessions:
-                    if peer.greeted:
-                        peer.tell(talk.Beat())
-
-    def _tell_positions(self) -> None:
-        now = asyncio.get_running_loop().time()
-        seen: dict[str, ProcessPosition] = {}
-        for worker in self._workers:
-            at = worker.block.read()
-            if worker.moved[0] != at.writes:
-                worker.moved = (at.writes, now)
-            seen[worker.spec.process_id] = ProcessPosition(
-                process_id=worker.spec.process_id,
-                step=at.step,
-                phase=int(at.phase),
-                collective=at.collective,
-                waiting=at.phase.waits,
-                still_s=now - worker.moved[1],
-            )
-        for peer in self._sessions:
-            positions = tuple(seen[name] for name in sorted(peer.watching & seen.keys()))
-            if positions:
-                peer.tell(PositionsSeen(positions))
-
-    def _tell_logs(self) -> None:
-        for worker in self._workers:
-            lines = worker.log.lines() if worker.log_readers else ()
-            for peer in list(worker.log_readers) if lines else ():
-                peer.tell(talk.LogLines(worker.spec.process_id, lines))
 
 
 def _note_process(registry: PidRegistry, name: str, pid: int) -> None:

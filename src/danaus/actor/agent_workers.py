@@ -18,7 +18,14 @@ from typing import Protocol
 
 from danaus.actor import nursery_messages as talk
 from danaus.actor import procfs
-from danaus.actor.agent_messages import HANG, NOT_HERE, FromAgent, ProcessReady, ProcessStarted
+from danaus.actor.agent_messages import (
+    HANG,
+    NOT_HERE,
+    FromAgent,
+    ProcessReady,
+    ProcessStarted,
+    StopWorker,
+)
 from danaus.actor.log_tail import LogFollower, tail
 from danaus.actor.nursery_client import NurseryClient
 from danaus.actor.pid_registry import PidRegistry
@@ -246,10 +253,10 @@ class WorkerTable:
                 return
             last = size
 
-    async def stop(self, worker: Worker, ask: FromAgent, grace_s: float) -> None:
+    async def stop(self, worker: Worker, grace_s: float) -> None:
         """Ask, wait ``grace_s``, terminate, wait, kill (P-5)."""
         if worker.session is not None:
-            worker.session.tell(ask)
+            worker.session.tell(StopWorker())
             if await _ends_within(worker, grace_s):
                 return
         if worker.pid:
@@ -258,6 +265,14 @@ class WorkerTable:
                 return
         self.kill(worker, "")
         await _ends_within(worker, _TERMINATE_S)
+
+    async def stop_all(self, process_ids: tuple[str, ...], grace_s: float) -> None:
+        """Stop these workers side by side."""
+        wanted = set(process_ids)
+        async with asyncio.TaskGroup() as group:
+            for worker in self:
+                if worker.spec.process_id in wanted:
+                    group.create_task(self.stop(worker, grace_s))
 
     def kill_all(self) -> None:
         """SIGKILL whatever lives."""

@@ -161,7 +161,7 @@ class Endpoint(Generic[R]):
                 inc = incarnation_of(target.refs[rank].process_id)
                 return Deliver(call, target.mesh_id, rank, inc, sender, number, self._spec.name)
 
-            link = target.runtime.link(ref)
+            link = target.runtime.connections.link(ref)
             pending = gather.point(at) if gather is not None else None
             call = link.post(build, parts, pending)
             if gather is not None:

@@ -304,7 +304,9 @@ class ActorCell:
         if hook is None:
             then(None, None)
             return
-        if inspect.iscoroutinefunction(hook):
+        on_loop = all(spec.is_async for spec in self._endpoints.values()) and self._endpoints
+        if inspect.iscoroutinefunction(hook) or on_loop:
+            # A plain hook of an actor that is async otherwise runs where its other code does.
             self._host.user_loop.start(self._hook_async(hook, args, then), name)
             return
 
@@ -330,7 +332,9 @@ class ActorCell:
         current.set(self.context)
         value = None
         with Attempt() as attempt:
-            value = await hook(*args)
+            value = hook(*args)
+            if inspect.isawaitable(value):
+                value = await value
         self._host.io.post(then, value, _maybe_fault(self, hook.__name__, attempt.error))
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextvars
 from dataclasses import dataclass, field
 
-from danaus.actor.supervision import ActorKey
+from danaus.actor.supervision_messages import (
+    ActorKey,
+)
 from danaus.core.extent import Extent, Point
 from danaus.wire.position import PositionBlock
 

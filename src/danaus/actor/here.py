@@ -31,7 +31,7 @@ class ImplicitHost:
         secret_path = self._folder / "secret"
         secret = Secret.create(secret_path)
         runtime = get_runtime()
-        self.job = runtime.join(secret, Address.unix(self._folder / "c"))
+        self.job = runtime.connections.join(secret, Address.unix(self._folder / "c"))
         options = HostOptions(self._folder, self._folder, secret_path)
         self._agent = LocalAgent("local", options)
         (self.host,) = start_agents([self._agent], runtime)
@@ -52,7 +52,7 @@ def this_host() -> HostMesh:
     global _implicit
     runtime = get_runtime()
     if runtime.info.agent_address:
-        ref = HostRef(runtime.info.host, runtime.info.agent_address, runtime.ref().job)
+        ref = HostRef(runtime.info.host, runtime.info.agent_address, runtime.connections.ref().job)
         return HostMesh(Extent(("hosts",), (1,)).region(), (ref,))
     with _lock:
         if _implicit is None:

@@ -26,7 +26,13 @@ from danaus.actor.process_messages import (
     SpawnActor,
     StopActor,
 )
-from danaus.actor.supervision import ActorGone, ActorHosted, ActorKey, ActorLeaving, Event
+from danaus.actor.supervision_messages import (
+    ActorGone,
+    ActorHosted,
+    ActorKey,
+    ActorLeaving,
+    Event,
+)
 from danaus.core.extent import Extent
 
 _EARLY_LIMIT_S = 5.0
@@ -138,6 +144,13 @@ class Hosting:
         else:
             self._stopping[key] = [then]
             cell.drain(lambda: self._process.handle(ActorLeaving(key)))
+
+    def owner_gone(self, process_id: str) -> None:
+        """Stop the actors whose mesh was spawned by a worker that is gone (A-7)."""
+        for key, cell in list(self._cells.items()):
+            owner = cell.owner.worker
+            if owner is not None and owner.process_id == process_id:
+                self.stop(key, lambda _: None)
 
     def stop_all(self, then: Callable[[], None]) -> None:
         """Stop every actor that lives here."""

@@ -14,6 +14,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from danaus.actor.agent_messages import Hello
 from danaus.actor.failure import Fault
 from danaus.actor.identity import ProcessRef
 from danaus.actor.process_messages import (
@@ -27,6 +28,7 @@ from danaus.actor.process_messages import (
     Returned,
 )
 from danaus.core.errors import ChannelClosed, DanausError, MessageTooLarge
+from danaus.wire.codec import own
 from danaus.wire.frame import Buffer
 from danaus.wire.session import Session
 
@@ -78,6 +80,10 @@ class LinkUser(Protocol):
 class Peer(Protocol):
     """Where a request came from, and its answer goes."""
 
+    @property
+    def worker(self) -> Hello | None:
+        """Who it is, if it is a worker: one that a host agent watches."""
+
     def send(self, message: ProcessMessage, parts: Parts = ()) -> None:
         """Send; a peer that is gone swallows it."""
 
@@ -85,8 +91,9 @@ class Peer(Protocol):
 class SessionPeer:
     """The other end of a session that somebody opened with this process."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, hello: Hello) -> None:
         self.session = session
+        self.worker = hello if hello.agent_address else None
 
     def send(self, message: ProcessMessage, parts: Parts = ()) -> None:
         """Send; a peer that is gone swallows it."""
@@ -128,7 +135,11 @@ class Link:
     def cancel(self, call: int) -> None:
         """Stop to wait for a call, and say so to the other side."""
         if self._pending.pop(call, None) is not None:
+            self._give_back(call)
             self._send(CancelCall(call), ())
+
+    def _give_back(self, call: int) -> None:
+        """Let the caller have the memory of its arguments again: nobody waits any more."""
 
     def fail(self, why: str, fault: Fault | None) -> None:
         """End this link: whatever waits is told, whatever comes later too."""
@@ -167,6 +178,8 @@ class LocalLink(Link):
     that an actor of the main program can be given what does not pickle.
     """
 
+    worker: Hello | None = None
+
     def send(self, message: ProcessMessage, parts: Parts = ()) -> None:
         """Take the answer to a request (the link is its own peer)."""
         self._answered(message, parts)
@@ -197,6 +210,7 @@ class ProcessLink(Link):
         self._opened = opened
         self._is_opening = False
         self._outbox: list[tuple[ProcessMessage, Parts]] = []
+        self._lent: dict[int, int] = {}  # call -> number of a message with borrowed buffers
 
     def located(self, address: str) -> None:
         """Learn where the process listens."""
@@ -223,14 +237,26 @@ class ProcessLink(Link):
         if self.session is None:
             self._outbox.append((message, parts))
             return
+        call = getattr(message, "call", 0)
         try:
-            self.session.send([CODEC.encode(message), *parts])
+            number = self.session.send([CODEC.encode(message), *parts])
+            if call and len(parts) > 1:
+                self._lent[call] = number
         except ChannelClosed as error:
             self.fail(f"the connection ended: {error.why}", None)
         except MessageTooLarge as error:
-            pending = self._pending.pop(getattr(message, "call", 0), None)
+            pending = self._pending.pop(call, None)
             if pending is not None:
                 pending.gone(str(error), None)
+
+    def _give_back(self, call: int) -> None:
+        number = self._lent.pop(call, 0)
+        if number and self.session is not None:
+            self.session.keep_copies(number)
+        self._outbox = [
+            (message, own(parts) if getattr(message, "call", 0) == call else parts)
+            for message, parts in self._outbox
+        ]
 
     def _arrived(self, parts: list[bytearray]) -> None:
         try:
@@ -238,4 +264,5 @@ class ProcessLink(Link):
         except DanausError as error:
             self.fail(str(error), None)
             return
+        self._lent.pop(getattr(message, "call", 0), None)
         self._answered(message, parts[1:])

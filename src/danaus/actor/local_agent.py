@@ -148,7 +148,7 @@ class LocalAgent:
         self._unwatch(pidfd)
         code = self._process.poll() if self._process is not None else None
         how = f"by {signal.Signals(-code).name}" if code is not None and code < 0 else f"({code})"
-        runtime.lose_host(self.host, f"its agent ended {how}")
+        runtime.connections.lose_host(self.host, f"its agent ended {how}")
 
     def _unwatch(self, pidfd: int) -> None:
         if pidfd == self._pidfd >= 0:

@@ -18,7 +18,10 @@ from danaus.actor.identity import HostRef, ProcessRef, check_name, process_id
 from danaus.actor.links import Live
 from danaus.actor.owned import GRACE_S, OwnedActors, OwnedMesh, OwnedProcs
 from danaus.actor.process_runtime import get_runtime
-from danaus.actor.supervision import MeshOwned, ProcessName
+from danaus.actor.supervision_messages import (
+    MeshOwned,
+    ProcessName,
+)
 from danaus.core.errors import ConfigError
 from danaus.core.extent import Extent, Point, Region
 from danaus.wire.codec import own, pack
@@ -218,14 +221,8 @@ class ProcMesh(Mesh):
             mesh_id, name, owner, tuple(extent.points()), _names(refs), on=self.mesh_id
         )
         owned = OwnedActors(mesh_id, name, extent)
-
-        def start() -> None:
-            owned.links = tuple(runtime.link(ref) for ref in refs)
-            runtime.supervisor.own(owned, event)
-            owned.spawn(parts)
-
         with runtime.sending:
-            runtime.io.post(start)
+            runtime.io.post(lambda: runtime.start_actors(owned, event, refs=refs, parts=parts))
         return ActorMesh(cls, extent.region(), refs, name=name, mesh_id=mesh_id, owned=owned)
 
     def stop(self, grace_s: float = GRACE_S) -> Future[None]:
@@ -238,10 +235,10 @@ class ProcMesh(Mesh):
         owned.kill_reason = "killed by its owner"
         return _stop(owned, 0.0)
 
-    def forward_logs(self, on: bool = True) -> None:
-        """Have the lines that the processes write shown here, each with its process's name."""
-        owned = self._mine("forward_logs")
-        get_runtime().io.post(owned.forward_logs, on)
+    def logging_option(self, *, stream_to_client: bool = True) -> None:
+        """Have the lines that the processes write from now on shown here, or no longer."""
+        owned = self._mine("logging_option")
+        get_runtime().io.post(owned.forward_logs, stream_to_client)
 
     def to_table(self) -> str:
         """Return who is who, one line for each process."""
@@ -378,7 +375,7 @@ def _public(refs: tuple[ProcessRef, ...]) -> tuple[ProcessRef, ...]:
     """Return the references as other processes can use them."""
     runtime = get_runtime()
     mine = runtime.info.process_id
-    return tuple(runtime.ref() if ref.process_id == mine else ref for ref in refs)
+    return tuple(runtime.connections.ref() if ref.process_id == mine else ref for ref in refs)
 
 
 def _procs(region: Region, *facts: Any) -> ProcMesh:

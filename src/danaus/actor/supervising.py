@@ -14,7 +14,8 @@ from danaus.actor.links import Parts
 from danaus.actor.owned import OwnedMesh, OwnedProcs
 from danaus.actor.portable import packed_failure, unpacked
 from danaus.actor.process_messages import ActorFailed, FailurePassedUp
-from danaus.actor.supervision import (
+from danaus.actor.supervision import SupervisionMachine
+from danaus.actor.supervision_messages import (
     ActorKey,
     ActorLeaving,
     ActorRaised,
@@ -31,7 +32,6 @@ from danaus.actor.supervision import (
     PassUp,
     ProcessName,
     StopAsked,
-    SupervisionMachine,
 )
 from danaus.core.clock import Clock
 

@@ -3,7 +3,8 @@
 Pure: ``SupervisionMachine.handle(event)`` returns instructions; ``runtime`` carries them out.
 There is one machine in each process.  It knows the meshes that actors of this process (or its
 main program, the *root*) own, and the actors that live here.  Where an actor's own owner lives
-in another process, a failure that it does not handle leaves as ``PassUp``.
+in another process, a failure that it does not handle leaves as ``PassUp``; one that reaches the
+root goes to the fault hook.
 
 Invariants:
     S-1: an owner is asked about one failure at a time, in the order in which they happened.
@@ -15,173 +16,34 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from danaus.actor.failure import Fault, MeshFailure
-
-
-@dataclass(frozen=True, order=True)
-class ActorKey:
-    """One actor: its mesh and its rank there."""
-
-    mesh_id: str
-    rank: int
-
-    def __str__(self) -> str:
-        return f"{self.mesh_id}/{self.rank}"
-
-
-class ProcessName(NamedTuple):
-    """One process of one job: a controller may run several jobs."""
-
-    job: str
-    process_id: str
-
-
-# -- events ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class MeshOwned:
-    """A mesh was spawned here.  ``owner`` None is the root; ``on`` the processes below actors."""
-
-    mesh_id: str
-    name: str
-    owner: ActorKey | None
-    points: tuple[Mapping[str, int], ...]
-    processes: tuple[ProcessName, ...]
-    on: str | None = None
-
-
-@dataclass(frozen=True)
-class ActorHosted:
-    """An actor lives here; ``remote`` tells that its mesh's owner is in another process."""
-
-    actor: ActorKey
-    name: str
-    point: Mapping[str, int]
-    remote: bool
-
-
-@dataclass(frozen=True)
-class ProcessesGone:
-    """Processes ended, together and for one reason."""
-
-    processes: tuple[ProcessName, ...]
-    fault: Fault
-
-
-@dataclass(frozen=True)
-class ActorRaised:
-    """An actor of a mesh owned here failed; ``fatal``: it never came to be."""
-
-    actor: ActorKey
-    fault: Fault
-    fatal: bool = False
-
-
-@dataclass(frozen=True)
-class FailurePassed:
-    """An actor of a mesh owned here did not handle a failure of something that it owns."""
-
-    actor: ActorKey
-    failure: MeshFailure
-
-
-@dataclass(frozen=True)
-class Answered:
-    """An owner's ``__supervise__`` came back; ``raised`` is set where it raised."""
-
-    owner: ActorKey
-    handled: bool
-    raised: Fault | None = None
-
-
-@dataclass(frozen=True)
-class StopAsked:
-    """Someone wants a mesh to end."""
-
-    mesh_id: str
-
-
-@dataclass(frozen=True)
-class MeshEnded:
-    """A mesh has ended; whatever was on it has too."""
-
-    mesh_id: str
-
-
-@dataclass(frozen=True)
-class ActorLeaving:
-    """An actor that lives here is to end; None: everything that the root owns is."""
-
-    actor: ActorKey | None
-
-
-@dataclass(frozen=True)
-class ActorGone:
-    """An actor that lived here has cleaned up and is no more."""
-
-    actor: ActorKey
-
-
-Event = (
-    MeshOwned
-    | ActorHosted
-    | ProcessesGone
-    | ActorRaised
-    | FailurePassed
-    | Answered
-    | StopAsked
-    | MeshEnded
-    | ActorLeaving
-    | ActorGone
+from danaus.actor.supervision_messages import (
+    ActorGone,
+    ActorHosted,
+    ActorKey,
+    ActorLeaving,
+    ActorRaised,
+    Answered,
+    AskOwner,
+    CallFaultHook,
+    CleanUp,
+    EndMesh,
+    Event,
+    FailurePassed,
+    Instruction,
+    Instructions,
+    MeshEnded,
+    MeshOwned,
+    PassUp,
+    ProcessesGone,
+    ProcessName,
+    StopAsked,
 )
 
-# -- instructions ------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class AskOwner:
-    """Run ``__supervise__`` of an actor that lives here; answer with ``Answered``."""
-
-    owner: ActorKey
-    failure: MeshFailure
-
-
-@dataclass(frozen=True)
-class PassUp:
-    """Tell the process that owns this actor's mesh (``FailurePassed`` there)."""
-
-    actor: ActorKey
-    failure: MeshFailure
-
-
-@dataclass(frozen=True)
-class CallFaultHook:
-    """Nobody handled it."""
-
-    failure: MeshFailure
-
-
-@dataclass(frozen=True)
-class EndMesh:
-    """Stop a mesh, then say ``MeshEnded``."""
-
-    mesh_id: str
-
-
-@dataclass(frozen=True)
-class CleanUp:
-    """Everything the actor owned has ended: run its ``__cleanup__``, then say ``ActorGone``."""
-
-    actor: ActorKey | None
-
-
-Instruction = AskOwner | PassUp | CallFaultHook | EndMesh | CleanUp
-Instructions = tuple[Instruction, ...]
+_REMEMBERED = 4096  # processes whose end is known
 
 # -- state -------------------------------------------------------------------------------------
 
@@ -201,16 +63,9 @@ class _Hosted:
 
 
 class SupervisionMachine:
-    """The ownership tree of one process, and where its failures go.
+    """The ownership tree of one process, and where its failures go."""
 
-    Args:
-        root: The actor that stands for this process's main program where the process itself is a
-            point of somebody's mesh (a worker); failures that reach the root are passed to the
-            owner of that mesh.  None in a controller: they reach the fault hook.
-    """
-
-    def __init__(self, root: ActorKey | None = None) -> None:
-        self._root = root
+    def __init__(self) -> None:
         self._meshes: dict[str, _Mesh] = {}
         self._hosted: dict[ActorKey, _Hosted] = {}
         self._gone: dict[ProcessName, Fault] = {}
@@ -267,6 +122,8 @@ class SupervisionMachine:
     def _processes_gone(self, event: ProcessesGone) -> Iterator[Instruction]:
         news = tuple(p for p in event.processes if p not in self._gone)
         self._gone.update(dict.fromkeys(news, event.fault))
+        while len(self._gone) > _REMEMBERED:
+            del self._gone[next(iter(self._gone))]
         for mesh in list(self._meshes.values()):
             yield from self._lose(mesh, news, event.fault)
 
@@ -309,7 +166,7 @@ class SupervisionMachine:
 
     def _tell(self, owner: ActorKey | None, failure: MeshFailure) -> Iterator[Instruction]:
         if owner is None:
-            yield from self._reach_root(failure)
+            yield CallFaultHook(failure)
             return
         hosted = self._hosted.get(owner)
         if hosted is None or hosted.leaving:
@@ -319,12 +176,6 @@ class SupervisionMachine:
         if len(hosted.failures) == 1:
             yield AskOwner(owner, failure)
 
-    def _reach_root(self, failure: MeshFailure) -> Iterator[Instruction]:
-        if self._root is None:
-            yield CallFaultHook(failure)
-        else:
-            yield PassUp(self._root, failure)
-
     def _up(self, actor: ActorKey, failure: MeshFailure) -> Iterator[Instruction]:
         hosted = self._hosted.get(actor)
         if hosted is not None and hosted.spec.remote:
@@ -332,7 +183,7 @@ class SupervisionMachine:
         elif actor.mesh_id in self._meshes:
             yield from self._from_mesh(actor.mesh_id, failure)
         else:
-            yield from self._reach_root(failure)
+            yield CallFaultHook(failure)
 
     def _answered(self, event: Answered) -> Iterator[Instruction]:
         hosted = self._hosted.get(event.owner)

@@ -52,10 +52,12 @@ def main(spec: WorkerSpec, secret: Secret) -> int:
     )
     runtime = Runtime(info, on_stop=lambda: leave(0), on_exit=leave)
     set_runtime(runtime)
-    job = runtime.join(secret, Address.parse(spec.bind))
-    address = runtime.address_of(job)
+    job = runtime.connections.join(secret, Address.parse(spec.bind))
+    address = runtime.connections.address_of(job)
     host = HostRef(spec.host, spec.agent_address, job)
-    runtime.io.post(lambda: runtime.agent(host).say(talk.WorkerReady(spec.process_id, address)))
+    runtime.io.post(
+        lambda: runtime.connections.agent(host).say(talk.WorkerReady(spec.process_id, address))
+    )
     ending.wait()
     if codes[0] == 0:
         runtime.shut_down(_CLEANUP_LIMIT_S)

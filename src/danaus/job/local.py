@@ -80,7 +80,9 @@ class LocalJob:
             return self
         options = self._options()
         runtime = get_runtime()
-        self._job = runtime.join(Secret.load(options.secret_path), self._controller_address())
+        self._job = runtime.connections.join(
+            Secret.load(options.secret_path), self._controller_address()
+        )
         self._agents = [LocalAgent(f"host{n}", options) for n in range(self._num_hosts)]
         try:
             self._hosts = start_agents(self._agents, runtime)
@@ -122,7 +124,7 @@ class LocalJob:
         old.kill()
         old.wait(_END_LIMIT_S)
         old.release()
-        runtime.forget_host(self._hosts[host])
+        runtime.io.post(runtime.connections.forget_host, self._hosts[host])
         agent = LocalAgent(old.name, self._options())
         self._agents[host] = agent
         (ref,) = start_agents([agent], runtime)
@@ -134,7 +136,7 @@ class LocalJob:
         agents, self._agents, self._hosts = self._agents, [], ()
         runtime = get_runtime()
         if self._job:
-            runtime.leave_job(self._job)
+            runtime.connections.leave(self._job)
             self._job = ""
         for agent in agents:
             agent.kill()

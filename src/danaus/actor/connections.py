@@ -1,0 +1,254 @@
+"""The connections of one process: the jobs it takes part in, the agents and processes it talks to.
+
+On the connections' loop, except where it is said.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from danaus.actor import agent_messages as talk
+from danaus.actor.agent_link import AgentLink, AgentListener
+from danaus.actor.contexts import ProcessInfo
+from danaus.actor.failure import Fault
+from danaus.actor.identity import HostRef, ProcessRef, job_of
+from danaus.actor.links import Link, LinkUser, LocalLink, ProcessLink, SessionPeer
+from danaus.actor.loop_thread import LoopThread
+from danaus.actor.owned import host_of
+from danaus.actor.process_messages import CODEC
+from danaus.actor.supervision_messages import ProcessName
+from danaus.core.errors import ConfigError, DanausError
+from danaus.wire.address import Address
+from danaus.wire.secret import Secret
+from danaus.wire.session import Session, SessionListener, open_session, serve_sessions
+
+LOST_LIMIT_S = 5.0
+_LEAVE_LIMIT_S = 5.0
+
+
+class ConnectionsUser(LinkUser, AgentListener, Protocol):
+    """The process, as its connections see it."""
+
+    @property
+    def info(self) -> ProcessInfo:
+        """Who this process is."""
+
+    @property
+    def io(self) -> LoopThread:
+        """The connections' loop."""
+
+    def fault_of(self, process: ProcessName) -> Fault | None:
+        """Return what ended a process, None if it is not known to have ended."""
+
+    def about_to_leave(self, job: str) -> None:
+        """Let go of what is owned in a job."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job that this process takes part in."""
+
+    secret: Secret
+    listener: SessionListener
+    address: str
+
+
+class Connections:
+    """Everything that this process is connected with.
+
+    Args:
+        user: This process.
+    """
+
+    def __init__(self, user: ConnectionsUser) -> None:
+        self._user = user
+        self._local = LocalLink(user)
+        self._jobs: dict[str, Job] = {}
+        self._links: dict[ProcessName, ProcessLink] = {}
+        self._agents: dict[str, AgentLink] = {}
+
+    # -- jobs ----------------------------------------------------------------------------------
+
+    def join(self, secret: Secret, bind: Address) -> str:
+        """Listen for processes of a job, which hold its secret; return the job's name.
+
+        From any other thread.
+        """
+        job = job_of(secret)
+        if job not in self._jobs:
+            self._user.io.run(self._listen(job, secret, bind), LOST_LIMIT_S)
+        return job
+
+    async def _listen(self, job: str, secret: Secret, bind: Address) -> None:
+        listener = await serve_sessions(bind, secret, self._serve, lost_limit_s=LOST_LIMIT_S)
+        self._jobs[job] = Job(secret, listener, str(listener.address))
+
+    def leave(self, job: str) -> None:
+        """Stop to listen for a job and forget its hosts; from any other thread."""
+        self._user.io.run(self._leave(job), _LEAVE_LIMIT_S)
+
+    async def leave_all(self) -> None:
+        """Leave every job."""
+        for job in list(self._jobs):
+            await self._leave(job)
+
+    async def _leave(self, job: str) -> None:
+        self._user.about_to_leave(job)
+        for address, agent in list(self._agents.items()):
+            if agent.host.job == job:
+                del self._agents[address]
+                await agent.close()
+        for name, link in list(self._links.items()):
+            if name.job == job:
+                del self._links[name]
+                link.fail("this process left the job", None)
+        found = self._jobs.pop(job, None)
+        if found is not None:
+            await found.listener.close()
+
+    def ref(self) -> ProcessRef:
+        """Return how other processes refer to this one.
+
+        A controller of several jobs is referred to within the one that it joined last.
+        """
+        info = self._user.info
+        if not self._jobs:
+            return ProcessRef(info.process_id, "", "", "")
+        job, found = list(self._jobs.items())[-1]
+        if info.agent_address:
+            return ProcessRef(info.process_id, info.agent_address, "", job)
+        return ProcessRef(info.process_id, "", found.address, job)
+
+    def address_of(self, job: str) -> str:
+        """Return where this process listens for a job."""
+        return self._job(job).address
+
+    def _job(self, job: str) -> Job:
+        found = self._jobs.get(job)
+        if found is None:
+            raise ConfigError(
+                what=f"this process does not take part in job {job}",
+                needed="the job's secret",
+                to_do="refer to meshes of a job only from its own processes",
+            )
+        return found
+
+    def _hello(self, job: Job) -> talk.Hello:
+        info = self._user.info
+        return talk.Hello(info.process_id, job.address, info.agent_address)
+
+    def _serve(self, session: Session) -> None:
+        try:
+            hello = talk.HELLO.decode(session.hello, session.peer)
+        except DanausError as error:
+            session.end(str(error))
+            return
+        peer = SessionPeer(session, hello)
+
+        def arrived(parts: list[bytearray]) -> None:
+            try:
+                message = CODEC.decode(parts[0], hello.process_id)
+            except DanausError as error:
+                session.end(str(error))
+                return
+            self._user.take_request(message, parts[1:], peer)
+
+        session.on_message = arrived
+
+    # -- agents --------------------------------------------------------------------------------
+
+    def agent(self, host: HostRef) -> AgentLink:
+        """Return the link to a host's agent."""
+        link = self._agents.get(host.agent_address)
+        if link is None:
+            job = self._job(host.job)
+            link = self._agents[host.agent_address] = AgentLink(
+                host,
+                job.secret,
+                self._hello(job),
+                listener=self._user,
+                tasks=self._user.io.tasks,
+            )
+        return link
+
+    def lose_host(self, host: HostRef, why: str) -> None:
+        """Take a host for dead, whatever its agent would say."""
+        link = self._agents.get(host.agent_address)
+        if link is not None:
+            link.lose(why)
+
+    def forget_host(self, host: HostRef) -> None:
+        """Let the next use of a host, whose agent was replaced, begin afresh."""
+        link = self._agents.pop(host.agent_address, None)
+        if link is not None:
+            link.lose("its agent was replaced")
+
+    # -- processes -----------------------------------------------------------------------------
+
+    def known_on(self, agent_address: str) -> set[ProcessName]:
+        """Return the processes of a host that there are links to."""
+        return {
+            name for name, link in self._links.items() if link.ref.agent_address == agent_address
+        }
+
+    def located(self, process: ProcessName, address: str) -> None:
+        """Learn where a process listens."""
+        link = self._links.get(process)
+        if link is not None:
+            link.located(address)
+
+    def fail(self, process: ProcessName, fault: Fault) -> None:
+        """End the link to a process that is gone, if there is one."""
+        link = self._links.get(process)
+        if link is not None:
+            link.fail(fault.reason, fault)
+
+    def link(self, ref: ProcessRef) -> Link:
+        """Return the link to a process."""
+        if ref.process_id == self._user.info.process_id:
+            return self._local
+        name = ProcessName(ref.job, ref.process_id)
+        link = self._links.get(name)
+        if link is None:
+            link = self._links[name] = ProcessLink(ref, self._user, self._open)
+            self._find(link, name)
+        return link
+
+    def _find(self, link: ProcessLink, name: ProcessName) -> None:
+        fault = self._user.fault_of(name)
+        if fault is not None:
+            link.fail(fault.reason, fault)
+        elif not link.ref.agent_address:
+            link.located(link.ref.address)
+        else:
+            self.watch(link.ref)
+            lost_why = self.agent(host_of(link.ref)).lost_why
+            if lost_why:
+                link.fail(lost_why, None)
+
+    def watch(self, ref: ProcessRef) -> None:
+        """Have the agent of a worker say where it listens, and when it ends."""
+        self.agent(host_of(ref)).say(talk.LocateProcess(ref.process_id))
+
+    def _open(self, link: ProcessLink, address: str) -> None:
+        self._user.io.tasks.start(self._keep_open(link, address), f"to {link.ref.process_id}")
+
+    async def _keep_open(self, link: ProcessLink, address: str) -> None:
+        try:
+            job = self._job(link.ref.job)
+            session = await open_session(
+                Address.parse(address),
+                job.secret,
+                talk.HELLO.encode(self._hello(job)),
+                lost_limit_s=LOST_LIMIT_S,
+            )
+        except DanausError as error:
+            link.fail(f"it cannot be reached: {error}", None)
+            return
+        if link.fault_why:
+            session.end(link.fault_why, clean=True)
+            return
+        link.attach(session)
+        reason = await session.closed
+        link.fail(f"the connection ended: {reason.why}", None)
