@@ -83,7 +83,7 @@ def test_every_class_states_its_own_scope(cls):
 def test_the_tree_in_the_docstring_is_true():
     drawn = re.findall(r"^    [├└]── (\w+) +([A-Z]+) {2,}\S", errors.__doc__ or "", re.MULTILINE)
     assert sorted(drawn) == sorted((cls.__name__, cls.scope.name) for cls in ERRORS)
-    assert all(cls.__bases__ == (DanausError,) for cls in ERRORS), "the tree has one level"
+    assert all(cls.__bases__[0] is DanausError for cls in ERRORS), "the tree has one level"
 
 
 def test_errors_stand_in_one_file():

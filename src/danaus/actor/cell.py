@@ -110,7 +110,9 @@ class ActorCell:
                 fault = _fault(self, "__init__", attempt.error)
                 self._host.io.post(self._not_constructed, call, fault)
             else:
-                self._host.io.post(self._constructed, call, dict(self._instance.endpoints))
+                self._host.io.post(
+                    self._constructed, call, dict(type(self._instance).__endpoints__)
+                )
 
         self._jobs.put(_guarded(job, self._host))
 

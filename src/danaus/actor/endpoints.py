@@ -113,11 +113,11 @@ class Actor:
         ``__cleanup__(self, exc: BaseException | None)``: the actor ends; what it owned is gone.
     """
 
-    endpoints: ClassVar[dict[str, EndpointSpec]] = {}
+    __endpoints__: ClassVar[dict[str, EndpointSpec]] = {}
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        found = dict(cls.endpoints)
+        found = dict(cls.__endpoints__)
         for name, value in vars(cls).items():
             if isinstance(value, EndpointDeclaration):
                 if name in RESERVED:
@@ -128,7 +128,7 @@ class Actor:
                 found[name] = EndpointSpec(name, value.function, value.concurrent)
             elif name in found:
                 del found[name]  # overridden by something that is no endpoint
-        cls.endpoints = found
+        cls.__endpoints__ = found
 
     def __supervise__(self, failure: MeshFailure) -> Any:
         """Say whether ``failure`` is handled; an actor that says nothing passes it on (A-7)."""

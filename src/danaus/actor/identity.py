@@ -44,7 +44,7 @@ def job_of(secret: Secret) -> str:
     return secret.mac(b"danaus job name", b"").hex()[:16]
 
 
-def process_id(host: str, name: str, rank: int, incarnation: int) -> str:
+def process_id(host: str, name: str, rank: int, *, incarnation: int) -> str:
     """Return the name of one process of a mesh."""
     return f"{host}/{name}/{rank}#{incarnation}"
 

@@ -128,7 +128,10 @@ class HostMesh(Mesh):
         hosts = tuple(host for host in self.hosts for _ in range(inner.num_points))
         refs = tuple(
             ProcessRef(
-                process_id(host.name, name, rank, incarnation), host.agent_address, "", host.job
+                process_id(host.name, name, rank, incarnation=incarnation),
+                host.agent_address,
+                "",
+                host.job,
             )
             for rank, host in enumerate(hosts)
         )
@@ -341,11 +344,11 @@ class ActorMesh(Mesh, Generic[A]):
     def __getattr__(self, name: str) -> Endpoint[Any]:
         if name.startswith("_"):
             raise AttributeError(name)
-        spec = self._cls.endpoints.get(name)
+        spec = self._cls.__endpoints__.get(name)
         if spec is None:
             raise AttributeError(
                 f"{self._cls.__qualname__} has no endpoint {name!r}: "
-                f"there are {sorted(self._cls.endpoints)}"
+                f"there are {sorted(self._cls.__endpoints__)}"
             )
         target = Target(get_runtime(), self._mesh_id, self.mesh_name, self._region, self._refs)
         return Endpoint(target, spec)

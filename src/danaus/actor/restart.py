@@ -69,7 +69,7 @@ class RestartBudget:
         return len(self._past)
 
     def decide(
-        self, failed: tuple[int, ...], size: int, now: float, clean_exit: bool = False
+        self, failed: tuple[int, ...], size: int, now: float, *, clean_exit: bool = False
     ) -> RestartDecision:
         """Decide about the failure of ``failed``, ranks of a mesh of ``size``.
 

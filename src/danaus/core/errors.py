@@ -369,8 +369,8 @@ class ChannelClosed(DanausError):
 
 
 @dataclass(eq=False)
-class DeadlinePassed(DanausError):
-    """A wait reached its limit."""
+class DeadlinePassed(DanausError, TimeoutError):
+    """A wait reached its limit; a ``TimeoutError`` too, which is what callers expect to catch."""
 
     scope: ClassVar[Scope] = Scope.CALL
     waited_for: str
