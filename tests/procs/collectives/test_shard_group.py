@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from tests.procs.collectives.shard_process import SIZE, batch, network
 
 from danaus.collectives.fingerprint import fingerprint
 from danaus.collectives.shard_group import ShardGroup
@@ -20,8 +21,6 @@ from danaus.wire.address import Address
 from danaus.wire.secret import Secret
 from danaus.wire.store import StoreThread
 from danaus.wire.store_client import StoreClient
-
-from tests.procs.collectives.shard_process import SIZE, batch, network
 
 SCRIPT = Path(__file__).parent / "shard_process.py"
 SOURCE = Path(__file__).parents[3] / "src"

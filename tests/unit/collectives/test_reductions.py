@@ -1,0 +1,154 @@
+"""Averages, bucket by bucket (T-5, T-6), and the numbers of ``cases/recovery.json``."""
+
+import functools
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from danaus.collectives.folding import LeafFolder
+from danaus.collectives.memory_group import MemoryHub
+from danaus.collectives.reductions import Averager, fill_buckets, plan_contributions
+from danaus.collectives.tree import assign, plan_reduction
+from danaus.core.errors import ConfigError
+from danaus.testing.groups import member_names, soon, together
+
+CASES = {
+    case["name"]: case
+    for case in json.loads((Path(__file__).parent / "cases" / "recovery.json").read_text())[
+        "numerics"
+    ]
+}
+
+
+def expected(start):
+    """Return what the one case whose name begins with ``start`` expects."""
+    (name,) = [name for name in CASES if name.startswith(start)]
+    return CASES[name].get("expect", CASES[name].get("expect_error"))
+
+
+def averaged(per_member, contributors=None, bucket_bytes=1 << 20):
+    """Average each member's list of tensors; return member 0's and check the others'."""
+    hub = MemoryHub(member_names(len(per_member)))
+    names = hub.names
+    chosen = None if contributors is None else [names[i] for i in contributors]
+    calls = []
+    for name, tensors in zip(names, per_member, strict=True):
+        averager = Averager(hub.group(name), names, bucket_bytes=bucket_bytes)
+        calls.append(
+            functools.partial(averager.average, tensors, deadline=soon(), contributors=chosen)
+        )
+    together(*calls)
+    for tensors in per_member:
+        assert all(torch.equal(a, b) for a, b in zip(tensors, per_member[0], strict=True))
+    return per_member[0]
+
+
+def test_every_case_is_tested():
+    starts = ("first step", "a learner", "average of 10", "average of int", "bucketed average, 4")
+    starts += ("bucketed average, cap", "constant batch", "token weighting")
+    assert len(CASES) == len(starts)
+    assert all(expected(start) is not None for start in starts)
+
+
+def test_the_first_step():
+    assert averaged([[torch.tensor([1.0])], [torch.tensor([3.0])]])[0].item() == expected("first")
+
+
+def test_a_learner_is_not_divided_by():
+    got = averaged([[torch.tensor([4.0])], [torch.tensor([77.0])]], contributors=[0])
+    assert got[0].item() == expected("a learner")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_halves_are_averaged_without_loss(dtype):
+    got = averaged([[torch.full((3,), 10.0, dtype=dtype)] for _ in range(5)])
+    assert got[0].dtype == dtype
+    assert got[0].tolist() == [expected("average of 10")] * 3
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.float64])
+def test_other_numbers_are_refused(dtype):
+    assert expected("average of int") == "ConfigError"
+    with pytest.raises(ConfigError, match="cannot average"):
+        averaged([[torch.ones(3, dtype=dtype)]])
+
+
+@pytest.mark.parametrize(
+    ("start", "num_fitting"), [("bucketed average, 4", 2), ("bucketed average, cap", 0.5)]
+)
+def test_buckets(start, num_fitting):
+    size = 6
+    mine = [torch.full((2, 3), float(i + 1)) for i in range(4)]
+    theirs = [2 * tensor for tensor in mine]
+    got = averaged([mine, theirs], bucket_bytes=int(size * 4 * num_fitting))
+    assert [tensor[1, 2].item() for tensor in got] == expected(start)
+
+
+@pytest.mark.parametrize("num_alive", [4, 3, 2, 1])
+def test_the_constant_batch(num_alive):
+    """Gradients of microbatch m are m + 1, learning rate 1, a token each."""
+    hub = MemoryHub(member_names(num_alive))
+    runs = assign(8, num_alive)
+    plan = plan_reduction(8, runs)
+
+    def replica(place):
+        folder = LeafFolder(2)
+        folder.begin(runs[place], 8)
+        for leaf in runs[place]:
+            folder.add(leaf, torch.tensor([leaf + 1.0, 1.0]))  # gradient, tokens
+        total = torch.empty(2)
+        hub.group(hub.names[place]).reduce_tree(
+            folder.partials(), total, plan=plan, subset=hub.names, deadline=soon()
+        )
+        return (total[0] / total[1]).item()
+
+    updates = together(*(functools.partial(replica, place) for place in range(num_alive)))
+    assert updates == [expected("constant batch")] * num_alive
+
+
+def test_tokens_weigh():
+    hub = MemoryHub(member_names(2))
+    values = [torch.tensor([1.0]), torch.tensor([5.0])]
+    calls = [
+        functools.partial(
+            Averager(hub.group(name), hub.names).weighted_mean,
+            [value],
+            weight=weight,
+            deadline=soon(),
+        )
+        for name, value, weight in zip(hub.names, values, (3.0, 1.0), strict=True)
+    ]
+    assert together(*calls) == [4.0, 4.0]
+    assert [value.item() for value in values] == [expected("token weighting")] * 2
+
+
+def test_nobody_is_no_average():
+    hub = MemoryHub(member_names(1))
+    averager = Averager(hub.group(hub.names[0]), hub.names)
+    with pytest.raises(ConfigError, match="nobody"):
+        averager.weighted_mean([torch.ones(1)], weight=0.0, deadline=soon())
+
+
+def test_parameters_that_need_gradients_are_averaged_in_place():
+    parameter = torch.nn.Parameter(torch.ones(2, 2))
+    assert averaged([[parameter]])[0] is parameter
+
+
+@pytest.mark.parametrize(
+    ("sizes", "cap", "buckets"),
+    [
+        ([], 4, ()),
+        ([1, 2, 3], 3, ((0, 1), (2,))),
+        ([5, 1, 1, 9, 1], 3, ((0,), (1, 2), (3,), (4,))),
+        ([0, 0], 1, ((0, 1),)),
+    ],
+)
+def test_buckets_are_filled_in_order(sizes, cap, buckets):
+    assert fill_buckets(sizes, cap) == buckets
+
+
+def test_contributors_bring_one_leaf_each():
+    plan = plan_contributions(["a", "b", "c"], ["a", "c"])
+    assert [len(nodes) for nodes in plan.nodes] == [1, 0, 1]
