@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from danaus.core.config import describe, dump, load, names, toml_text
@@ -154,6 +154,7 @@ def test_dump_holds_plain_values():
     assert dump(Settings())["train"]["colour"] == "red"
 
 
+@settings(max_examples=25)
 @given(
     st.builds(
         Settings,
@@ -172,7 +173,7 @@ def test_dump_holds_plain_values():
         ),
     )
 )
-def test_what_is_written_is_read_back_equal(tmp_path_factory, settings):
+def test_what_is_written_is_read_back_equal(tmp_path_factory, written):
     file = tmp_path_factory.getbasetemp() / "settings.toml"
-    file.write_text(toml_text(settings), encoding="utf-8")
-    assert load(Settings, toml=file) == settings
+    file.write_text(toml_text(written), encoding="utf-8")
+    assert load(Settings, toml=file) == written
