@@ -242,7 +242,7 @@ class StepMachine:
         if event.epoch != self.epoch:
             return ()
         self._leave = self._leave or event.reason
-        if self.stage in (Stage.COMPUTING, Stage.REDUCING):
+        if self.stage in (Stage.COMPUTING, Stage.REDUCING, Stage.LEARNING):
             return self._join()
         if self.stage is Stage.VOTING:
             return self._counted(event.votes, event.reason)

@@ -153,7 +153,7 @@ class LearnFailed(msgspec.Struct, frozen=True):
 
 
 class Aborted(msgspec.Struct, frozen=True):
-    """The service ended ``epoch``: leave what you are in (Q-5).
+    """The service ended ``epoch``: leave what you are in, a transfer too (Q-5).
 
     ``votes`` are the ballots that had come, where the exchange of votes was left.
     """

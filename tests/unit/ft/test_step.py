@@ -379,6 +379,14 @@ def test_a_learner_fetches_and_joins_with_what_it_got():
     assert join.report.committed_epoch == Epoch(1, 0)
 
 
+def test_a_learner_that_is_not_waited_for_any_more_asks_again_without_a_state():
+    member = machine()
+    told = announce(E1, (B, C), 7, learners=(learner_of(A, B),), hold=True)
+    (join,) = drive(member, Started(), told, Aborted(E1, "the members wait no longer"))
+    assert join.report.fingerprint == ""
+    assert drive(member, Learned(E1, 7, "f7")) == ()
+
+
 def test_a_failed_transfer_leaves_nothing_that_counts():
     member = machine()
     told = announce(E1, (B, C), 7, learners=(learner_of(A, B),), hold=True)
