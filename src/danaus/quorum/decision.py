@@ -159,12 +159,14 @@ def _must_wait(view: View, asking: Mapping[str, ReplicaView], *, back: bool, now
     settings = view.settings
     limit_s = settings.heartbeat_limit_s
     healthy = [n for n, r in view.replicas.items() if _fate(r, now, limit_s) in ("back", "missing")]
+    late = [name for name in healthy if name not in asking]
     if 2 * len(asking) <= len(healthy):
-        return f"{len(asking)} of {len(healthy)} healthy is not a majority"
+        waits = f"{len(asking)} of {len(healthy)} healthy is not a majority"
+        return f"{waits}; waiting for {_names(late)}"
     first = min(replica.joined_at or 0.0 for replica in asking.values())
     if now - first >= settings.join_limit_s:
         return ""
-    if late := [name for name in healthy if name not in asking]:
+    if late:
         return f"waiting for {_names(late)} until the join limit of {settings.join_limit_s:g} s"
     if not back and len(asking) < settings.expected_replicas:
         return (

@@ -13,6 +13,7 @@ from danaus.quorum.events import (
     Abort,
     Announce,
     Beaten,
+    DeathReported,
     Event,
     Fence,
     Instruction,
@@ -204,6 +205,12 @@ class Town:
         machine.setdefault("saved", self.saved)
         self.machine = QuorumMachine(self.settings, **machine)
 
+    def die(self, *peers: Peer) -> None:
+        """Have each death reported."""
+        for peer in peers:
+            self.do(DeathReported(peer.member, "ended by SIGKILL"))
+            del self.peers[peer.member]
+
     def all(self, kind: type[I]) -> list[I]:
         """Return the instructions of one kind ever given."""
         return [said for said in self.log if isinstance(said, kind)]
@@ -234,3 +241,16 @@ def record(term: int, n: int, *members: str) -> QuorumRecord:
 def fenced(out: list[Instruction]) -> list[str]:
     """Return who was to be killed."""
     return [str(said.seat.member) for said in out if isinstance(said, Fence)]
+
+
+def learning(town: Town, step: int = 5) -> tuple[Peer, Peer, Peer]:
+    """Bring a and b to a step, and c in as a learner."""
+    a, b = town.start("a", "b")
+    a.commit(step)
+    b.commit(step)
+    c = town.peer("c")
+    town.register(c)
+    town.join(c)
+    town.join(a, b)
+    assert town.last.hold
+    return a, b, c
