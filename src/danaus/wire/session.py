@@ -199,7 +199,7 @@ class SessionListener:
     @property
     def sessions(self) -> list[Session]:
         """The sessions that have not ended."""
-        return [session for session, _ in self._sessions.values()]
+        return [session for session, _ in self._sessions.values() if not session.is_closed]
 
     async def listen(self, address: Address, secret: Secret, *, allow_plain: bool) -> None:
         """Begin to accept at ``address``."""
@@ -217,6 +217,8 @@ class SessionListener:
             await self._listener.close()
         async with asyncio.TaskGroup() as group:
             for session in self.sessions:
+                if not session.is_connected:  # and never will be again
+                    session.end("this side closed it", clean=True)
                 group.create_task(session.close())
         await self._tasks.close()
 
@@ -229,12 +231,14 @@ class SessionListener:
             channel.close()
             return
         known, attempt = self._sessions.get(said.session_id, (None, 0))
+        if known is not None and known.is_closed:
+            known = None
         if known is not None and said.attempt > attempt:
             self._sessions[said.session_id] = known, said.attempt
             known.attach(channel, said.received, Kind.WELCOME)
         elif known is not None:
             channel.close()
-        elif said.was_open:
+        elif said.was_open or attempt:
             why = b"it does not know this session: it ended there, or the process was restarted"
             with contextlib.suppress(ChannelClosed):
                 channel.push([why], Kind.REFUSED)

@@ -191,6 +191,7 @@ class AsyncStoreClient:
         self._numbers = itertools.count(1)
         self._dialling = asyncio.Lock()
         self._channel: Channel | None = None
+        self._closed = False
         self._asked: dict[int, asyncio.Future[Answer]] = {}
 
     async def set(self, key: str, value: bytes) -> None:
@@ -216,6 +217,7 @@ class AsyncStoreClient:
 
     def close(self) -> None:
         """Close the connection; requests under way end with ``ChannelClosed``."""
+        self._closed = True
         if self._channel is not None:
             self._channel.close()
         self._lost("this side closed its client")
@@ -223,17 +225,20 @@ class AsyncStoreClient:
     async def _ask(self, request: Request) -> Answer:
         try:
             async with asyncio.timeout(self.limit_s):
-                while True:
+                while not self._closed:
                     with contextlib.suppress(ChannelClosed, AddressRefused):
                         return _checked(await self._ask_once(request))
                     await asyncio.sleep(_PAUSE_S)
         except TimeoutError as error:
             raise DeadlinePassed(f"the store at {self.address}", self.limit_s) from error
+        raise ChannelClosed(str(self.address), "this side closed its client")
 
     async def _ask_once(self, request: Request) -> Answer:
         async with self._dialling:
             if self._channel is None or self._channel.is_closed:
                 self._channel = await dial(self.address, self._secret, self._client_id)
+                if self._closed:
+                    self._channel.close()
                 self._channel.attach(self._frames, lambda error: self._lost(str(error)))
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._asked[request.number] = future
