@@ -73,11 +73,11 @@ def dial_peer(
         stack.callback(sock.close)
         out = machine.start()
         while True:
-            _send_all(sock, [out], deadline, str(address))
+            _send_all(sock, [out], deadline, peer=str(address))
             if machine.done:
                 break
             answer = bytearray(machine.need_bytes)
-            _recv_into(sock, memoryview(answer), deadline, str(address))
+            _recv_into(sock, memoryview(answer), deadline, peer=str(address))
             out = machine.feed(answer)
         sock.settimeout(None)
         stack.pop_all()
@@ -173,7 +173,7 @@ def recv_frame(
 
 
 def _send_all(
-    sock: socket.socket, out: Sequence[Buffer], deadline: Deadline | None, peer: str = ""
+    sock: socket.socket, out: Sequence[Buffer], deadline: Deadline | None, *, peer: str = ""
 ) -> None:
     views = [memoryview(item) for item in out if len(item)]
     first = 0
@@ -187,11 +187,11 @@ def _send_all(
             if sent:
                 views[first] = views[first][sent:]
     except OSError as error:
-        raise _translated(error, sock, deadline, peer) from error
+        raise _translated(error, sock, deadline, peer=peer) from error
 
 
 def _recv_into(
-    sock: socket.socket, view: memoryview, deadline: Deadline | None, peer: str = ""
+    sock: socket.socket, view: memoryview, deadline: Deadline | None, *, peer: str = ""
 ) -> None:
     view = view.cast("B") if view.format != "B" or view.ndim != 1 else view
     try:
@@ -202,7 +202,7 @@ def _recv_into(
                 raise ChannelClosed(peer or sockets.peer_name(sock), "the peer closed it")
             view = view[count:]
     except OSError as error:
-        raise _translated(error, sock, deadline, peer) from error
+        raise _translated(error, sock, deadline, peer=peer) from error
 
 
 def _allow(sock: socket.socket, deadline: Deadline | None) -> None:
@@ -214,7 +214,7 @@ def _allow(sock: socket.socket, deadline: Deadline | None) -> None:
 
 
 def _translated(
-    error: OSError, sock: socket.socket, deadline: Deadline | None, peer: str
+    error: OSError, sock: socket.socket, deadline: Deadline | None, *, peer: str
 ) -> DanausError:
     name = peer or sockets.peer_name(sock)
     if isinstance(error, TimeoutError) and error.errno is None and deadline is not None:

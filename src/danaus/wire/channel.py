@@ -93,7 +93,7 @@ class Channel:
             ChannelClosed: The connection is gone.
             MessageTooLarge: Nothing was queued.
         """
-        return self._transport.push(kind, parts, number, ack)
+        return self._transport.push(kind, parts, number=number, ack=ack)
 
     def keep_copies(self) -> None:
         """Give all borrowed buffers back: what is still queued is copied."""
@@ -228,11 +228,14 @@ async def dial(
             sock = await connect(address)
             done: asyncio.Future[None] = loop.create_future()
             machine = Dialler(secret, hello, peer=str(address))
-            greeting = Greeting(sock, str(address), machine, limit_s, _settle(done))
+            greeting = Greeting(
+                sock, machine, peer=str(address), limit_s=limit_s, on_done=_settle(done)
+            )
             try:
                 await done
             except asyncio.CancelledError:
                 greeting.abandon(ChannelClosed(str(address), "this side gave up"))
+                sock.close()  # also when it had succeeded at that very moment
                 raise
     except TimeoutError as error:
         raise DeadlinePassed(f"an answer from {address}", limit_s) from error
@@ -251,6 +254,7 @@ class Listener:
         bound: sockets.BoundSocket,
         secret: Secret,
         on_channel: Callable[[Channel], object],
+        *,
         handshake_limit_s: float,
         max_frame_bytes: int,
     ) -> None:
@@ -297,9 +301,14 @@ class Listener:
                 oldest.abandon(ChannelClosed(oldest.peer, "too many unfinished handshakes"))
             peer = sockets.peer_name(sock)
             machine = Acceptor(self._secret, peer=peer)
-            self._unproven[
-                Greeting(sock, peer, machine, self._handshake_limit_s, self._greeted)
-            ] = None
+            greeting = Greeting(
+                sock,
+                machine,
+                peer=peer,
+                limit_s=self._handshake_limit_s,
+                on_done=self._greeted,
+            )
+            self._unproven[greeting] = None
 
     def _greeted(self, greeting: Greeting, error: DanausError | None) -> None:
         self._unproven.pop(greeting, None)
@@ -351,4 +360,10 @@ async def listen(
         AddressRefused: The address cannot be bound.
     """
     bound = sockets.BoundSocket(address, allow_plain=allow_plain)
-    return Listener(bound, secret, on_channel, handshake_limit_s, max_frame_bytes)
+    return Listener(
+        bound,
+        secret,
+        on_channel,
+        handshake_limit_s=handshake_limit_s,
+        max_frame_bytes=max_frame_bytes,
+    )

@@ -152,16 +152,18 @@ def _reduce_tensor(tensor: Any) -> Any:
     data = tensor.detach().contiguous()
     size = data.numel() * data.element_size()
     dtype = str(data.dtype).removeprefix("torch.")
+    facts = (dtype, tuple(data.shape), tensor.requires_grad)
     if size == 0:
-        return _rebuild_tensor, (b"", dtype, tuple(data.shape), tensor.requires_grad)
+        return _rebuild_tensor, (b"", facts)
     memory = (ctypes.c_ubyte * size).from_address(data.data_ptr())
     memory.tensor = data  # lives as long as the view does
     buffer = pickle.PickleBuffer(memoryview(memory).cast("B"))
-    return _rebuild_tensor, (buffer, dtype, tuple(data.shape), tensor.requires_grad)
+    return _rebuild_tensor, (buffer, facts)
 
 
-def _rebuild_tensor(buffer: Any, dtype: str, shape: tuple[int, ...], requires_grad: bool) -> Any:
+def _rebuild_tensor(buffer: Any, facts: tuple[str, tuple[int, ...], bool]) -> Any:
     torch = importlib.import_module("torch")
+    dtype, shape, requires_grad = facts
     kind = getattr(torch, dtype)
     if len(buffer) == 0:
         tensor = torch.empty(shape, dtype=kind)

@@ -52,8 +52,6 @@ class Kind(enum.IntEnum):
     WELCOME = 3
     REFUSED = 4
     CLOSE = 5
-    PING = 6
-    PONG = 7
 
 
 _KINDS = {kind.value: kind for kind in Kind}

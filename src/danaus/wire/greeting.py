@@ -74,8 +74,9 @@ class Greeting:
     def __init__(
         self,
         sock: socket.socket,
-        peer: str,
         machine: Dialler | Acceptor,
+        *,
+        peer: str,
         limit_s: float,
         on_done: Callable[[Greeting, DanausError | None], None],
     ) -> None:

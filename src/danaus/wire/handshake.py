@@ -51,7 +51,7 @@ class _Side:
     _my_purpose: bytes
     _peer_purpose: bytes
 
-    def __init__(self, secret: Secret, hello: bytes, peer: str, nonce: bytes | None) -> None:
+    def __init__(self, secret: Secret, hello: bytes, *, peer: str, nonce: bytes | None) -> None:
         if len(hello) > MAX_HELLO_BYTES:
             raise ValueError(f"a hello of {len(hello)} bytes; {MAX_HELLO_BYTES} at most")
         self._secret = secret
@@ -149,9 +149,10 @@ class _Side:
         return b""
 
 
-def _transcript(nonce_d: bytes, nonce_a: bytes, hello_d: bytes, hello_a: bytes) -> bytes:
-    sizes = _SIZE.pack(len(hello_d)) + _SIZE.pack(len(hello_a))
-    return nonce_d + nonce_a + sizes + hello_d + hello_a
+def _transcript(nonces: tuple[bytes, bytes], hellos: tuple[bytes, bytes]) -> bytes:
+    """Return what both proofs are of; the dialler's half of each pair comes first."""
+    sizes = b"".join(_SIZE.pack(len(hello)) for hello in hellos)
+    return b"".join((*nonces, sizes, *hellos))
 
 
 class Dialler(_Side):
@@ -170,7 +171,7 @@ class Dialler(_Side):
     def __init__(
         self, secret: Secret, hello: bytes = b"", *, peer: str = "peer", nonce: bytes | None = None
     ) -> None:
-        super().__init__(secret, hello, peer, nonce)
+        super().__init__(secret, hello, peer=peer, nonce=nonce)
 
     def start(self) -> bytes:
         """Return the first bytes to send."""
@@ -179,7 +180,7 @@ class Dialler(_Side):
     def _proof(self, purpose: bytes) -> bytes:
         return self._secret.mac(
             purpose,
-            _transcript(self._nonce, self._peer_nonce, self._hello, self._unproven_hello),
+            _transcript((self._nonce, self._peer_nonce), (self._hello, self._unproven_hello)),
         )
 
     def _after_proof(self) -> bytes:
@@ -202,12 +203,12 @@ class Acceptor(_Side):
     def __init__(
         self, secret: Secret, hello: bytes = b"", *, peer: str = "peer", nonce: bytes | None = None
     ) -> None:
-        super().__init__(secret, hello, peer, nonce)
+        super().__init__(secret, hello, peer=peer, nonce=nonce)
 
     def _proof(self, purpose: bytes) -> bytes:
         return self._secret.mac(
             purpose,
-            _transcript(self._peer_nonce, self._nonce, self._unproven_hello, self._hello),
+            _transcript((self._peer_nonce, self._nonce), (self._unproven_hello, self._hello)),
         )
 
     def _after_hello(self) -> bytes:

@@ -239,6 +239,9 @@ class Session:
             received_by_peer: From the peer's greeting.
             welcome: The frame to send first, if any.
         """
+        if self._closed.done():
+            channel.close()
+            return
         if self._channel is not None:
             self._channel.close()
         self._channel = channel
@@ -263,7 +266,7 @@ class Session:
             functools.partial(self._frames, channel), functools.partial(self._lost, channel)
         )
         self._wake_drainers()
-        if resumed and self.on_reconnect is not None:
+        if resumed and self._channel is channel and self.on_reconnect is not None:
             self.on_reconnect()
 
     def _lost(self, channel: Channel, error: DanausError) -> None:

@@ -10,6 +10,7 @@ import contextlib
 import ipaddress
 import os
 import socket
+import stat
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ BACKLOG = 4096
 _KEEPALIVE_IDLE_S = 10
 _KEEPALIVE_EVERY_S = 5
 _KEEPALIVE_TRIES = 3
+_UNACKNOWLEDGED_LIMIT_S = 60.0
 
 SockAddr = str | tuple[str, int] | tuple[str, int, int, int]
 
@@ -90,8 +92,9 @@ def make(endpoint: Endpoint) -> socket.socket:
 def tune(sock: socket.socket) -> None:
     """Set the options of a connected socket: no delay, and keepalive between machines.
 
-    Keepalive finds a peer whose machine or cable is gone and spares one that is only stopped:
-    its kernel still answers.  On one machine the kernel tells by itself.
+    Keepalive finds a peer whose machine or cable is gone while nothing is under way, the limit on
+    unacknowledged bytes while something is.  A process that is only stopped is spared for as long
+    as its kernel takes what it is sent.  On one machine the kernel tells by itself.
     """
     if sock.family == socket.AF_UNIX:
         return
@@ -103,6 +106,8 @@ def tune(sock: socket.socket) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_IDLE_S)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _KEEPALIVE_EVERY_S)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _KEEPALIVE_TRIES)
+    limit_ms = int(1000 * _UNACKNOWLEDGED_LIMIT_S)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, limit_ms)
 
 
 def peer_name(sock: socket.socket) -> str:
@@ -196,7 +201,15 @@ class BoundSocket:
 
 
 def _clear_stale(address: Address) -> None:
-    """Remove the socket file of a process that is gone; keep one that is listened on."""
+    """Remove the socket file of a process that is gone; keep one that is listened on.
+
+    Whatever is no socket is left alone: binding fails on it.
+    """
+    try:
+        if not stat.S_ISSOCK(os.stat(address.path, follow_symlinks=False).st_mode):
+            return
+    except FileNotFoundError:
+        return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         try:

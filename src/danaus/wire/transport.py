@@ -58,7 +58,7 @@ class Transport(Protocol):
         """Begin to deliver to ``receiver``."""
         ...
 
-    def push(self, kind: Kind, parts: Sequence[Buffer], number: int, ack: int) -> int:
+    def push(self, kind: Kind, parts: Sequence[Buffer], *, number: int, ack: int) -> int:
         """Queue a frame; return the mark that ``written`` waits for."""
         ...
 
@@ -182,7 +182,7 @@ class SocketTransport:
 
     # -- writing ---------------------------------------------------------------------------
 
-    def push(self, kind: Kind, parts: Sequence[Buffer], number: int, ack: int) -> int:
+    def push(self, kind: Kind, parts: Sequence[Buffer], *, number: int, ack: int) -> int:
         if self._ended is not None:
             raise ChannelClosed(self.peer, _why(self._ended))
         bodies = [flat(part) for part in parts]
@@ -312,7 +312,7 @@ class MemoryTransport:
         self._receiver = receiver
         self._loop.call_soon(self._deliver)
 
-    def push(self, kind: Kind, parts: Sequence[Buffer], number: int, ack: int) -> int:
+    def push(self, kind: Kind, parts: Sequence[Buffer], *, number: int, ack: int) -> int:
         if self._ended is not None or self.other is None:
             raise ChannelClosed(self.peer, _why(self._ended))
         bodies = [flat(part) for part in parts]

@@ -322,7 +322,6 @@ def test_half_a_frame_and_the_end_is_told_from_an_orderly_end(run: Run) -> None:
         ([(Kind.MESSAGE, 1, 0), (Kind.MESSAGE, 3, 0)], "message 3 came after 1"),
         ([(Kind.ACK, 0, 9)], "acknowledges message 9"),
         ([(Kind.WELCOME, 0, 0)], "in the middle"),
-        ([(Kind.PING, 0, 0)], "in the middle"),
     ],
 )
 def test_what_cannot_be_of_this_session_ends_it(run: Run, frames: list, why: str) -> None:

@@ -1,0 +1,153 @@
+"""Socket files, ports in use, descriptors that run out."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.procs.wire.harness import Run
+
+from danaus.core.clock import Deadline
+from danaus.core.errors import AddressRefused
+from danaus.wire.address import Address
+from danaus.wire.blocking import PeerListener, dial_peer
+from danaus.wire.channel import Channel, dial, listen
+from danaus.wire.secret import Secret
+from danaus.wire.sockets import BoundSocket
+
+SECRET = Secret.generate()
+
+
+def no_one(channel: Channel) -> None:
+    channel.close()
+
+
+def test_a_socket_file_is_its_owners_and_goes_with_it(run: Run, short_dir: Path) -> None:
+    path = short_dir / "s"
+
+    async def work() -> None:
+        before = os.umask(0)
+        try:
+            listener = await listen(Address.unix(path), SECRET, no_one)
+        finally:
+            os.umask(before)
+        assert path.stat().st_mode & 0o777 == 0o600
+        await listener.close()
+        assert not path.exists()
+
+    run(work())
+
+
+def test_a_socket_file_of_the_dead_is_replaced(run: Run, short_dir: Path) -> None:
+    path = short_dir / "s"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+
+    async def work() -> None:
+        listener = await listen(Address.unix(path), SECRET, no_one)
+        with pytest.raises(AddressRefused, match="another process"):
+            await listen(Address.unix(path), SECRET, no_one)
+        # A successor's file is not the predecessor's to remove.
+        path.unlink()
+        successor = await listen(Address.unix(path), SECRET, no_one)
+        await listener.close()
+        assert path.exists()
+        await successor.close()
+
+    run(work())
+
+
+def test_a_file_that_is_no_socket_is_left_alone(run: Run, short_dir: Path) -> None:
+    path = short_dir / "precious"
+    path.write_text("data")
+
+    async def work() -> None:
+        with pytest.raises(AddressRefused):
+            await listen(Address.unix(path), SECRET, no_one)
+        with pytest.raises(AddressRefused):
+            await listen(Address.unix(short_dir / "no" / "folder"), SECRET, no_one)
+        with pytest.raises(AddressRefused):
+            await dial(Address.unix(path), SECRET)
+
+    run(work())
+    assert path.read_text() == "data"
+
+
+def test_a_port_in_use_is_named(run: Run) -> None:
+    async def work() -> None:
+        listener = await listen(Address.tcp("localhost", 0), SECRET, no_one)
+        port = listener.address.port
+        with pytest.raises(AddressRefused, match=str(port)):
+            await listen(listener.address, SECRET, no_one)
+        await listener.close()
+        for host in ("127.0.0.1", "localhost"):
+            with pytest.raises(AddressRefused, match=str(port)):
+                await dial(Address.tcp(host, port), SECRET)
+        with pytest.raises(AddressRefused, match="resolved"):
+            await dial(Address.tcp("no-such-host.invalid", 1), SECRET, limit_s=20.0)
+
+    run(work())
+
+
+@pytest.fixture
+def starved(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """Let the first three accepts fail as they do without descriptors; count all."""
+    calls = 0
+    real = BoundSocket.accept
+
+    def accept(self: BoundSocket) -> socket.socket | None:
+        nonlocal calls
+        calls += 1
+        if calls <= 3:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return real(self)
+
+    monkeypatch.setattr(BoundSocket, "accept", accept)
+    return lambda: calls
+
+
+def test_a_loop_out_of_descriptors_serves_when_it_has_some_again(
+    run: Run, starved: Callable[[], int], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work() -> None:
+        listener = await listen(Address.tcp("127.0.0.1", 0), SECRET, no_one)
+        (await dial(listener.address, SECRET)).close()
+        await listener.close()
+
+    run(work())
+    assert starved() < 10
+    assert len([each for each in caplog.records if each.levelno == logging.WARNING]) == 3
+
+
+def test_a_thread_out_of_descriptors_serves_when_it_has_some_again(
+    starved: Callable[[], int],
+) -> None:
+    listener = PeerListener(Address.tcp("127.0.0.1", 0), SECRET)
+    dial_peer(listener.address, SECRET, deadline=Deadline.after(10.0)).close()
+    listener.close()
+    assert starved() < 10
+
+
+def test_a_full_backlog_is_waited_for(run: Run, short_dir: Path) -> None:
+    """A socket file's listener that is slow to accept refuses nobody."""
+    address = Address.unix(short_dir / "s")
+
+    async def work() -> None:
+        with socket.socket(socket.AF_UNIX) as slow:
+            slow.bind(address.path)
+            slow.listen(0)
+            dials = [asyncio.ensure_future(dial(address, SECRET, limit_s=5.0)) for _ in range(5)]
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert not any(each.done() for each in dials)
+        for each in dials:
+            await asyncio.wait([each])
+            assert each.exception() is not None
+
+    run(work())
