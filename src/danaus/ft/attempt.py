@@ -1,0 +1,85 @@
+"""One try of one step, as the loop that computes sees it.
+
+Owns which leaves this replica computes and the fold of their gradients into partial sums (T-4).
+Leaves are handed out in order, each exactly once per attempt; a leaf that was handed out must be
+added before the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+
+from danaus.collectives.folding import LeafFolder
+from danaus.core.errors import InternalError
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A fixed run of microbatches, computed by one replica and accumulated left to right."""
+
+    index: int
+    microbatches: range
+
+
+class Attempt:
+    """The share of this replica in one try of one step.
+
+    Args:
+        step: The step that is tried; committing it makes it the committed step.
+        run: Indices of the leaves of this replica.
+        leaf_size: Microbatches per leaf.
+        folder: Where gradients are folded.
+        stopped: Tells, the same to every rank of the replica, whether to stop before a leaf.
+    """
+
+    def __init__(
+        self,
+        step: int,
+        run: range,
+        *,
+        leaf_size: int,
+        folder: LeafFolder,
+        stopped: Callable[[int], bool],
+    ) -> None:
+        self.step = step
+        self.run = run
+        self.refusal = ""
+        self.stopped_early = False
+        self._leaf_size = leaf_size
+        self._folder = folder
+        self._stopped = stopped
+        self._num_added = 0
+
+    def leaves(self) -> Iterator[Leaf]:
+        """Hand out this replica's leaves; ends early when the quorum of this attempt has ended."""
+        for num_given, index in enumerate(self.run):
+            if self._stopped(index):
+                self.stopped_early = True
+                return
+            first = index * self._leaf_size
+            yield Leaf(index, range(first, first + self._leaf_size))
+            if self._num_added != num_given + 1 and not self.refusal:
+                raise InternalError("T-3", f"leaf {index} of step {self.step} was not added")
+
+    def add(self, leaf: Leaf, gradient_P: torch.Tensor) -> None:
+        """Fold one leaf's gradient in.
+
+        Args:
+            leaf: As handed out by ``leaves``.
+            gradient_P: Sum of the token losses' gradients over the leaf, ``[P]``, float32; read
+                before this returns.
+        """
+        self._folder.add(leaf.index, gradient_P)
+        self._num_added += 1
+
+    def refuse(self, reason: str) -> None:
+        """Make this member refuse the step; nobody commits it."""
+        self.refusal = self.refusal or reason
+
+    @property
+    def complete(self) -> bool:
+        """Tell whether every leaf of this replica was added."""
+        return self._num_added == len(self.run)

@@ -1,0 +1,216 @@
+"""The members of one quorum, as one member process works with them: reduce and vote.
+
+Owns the group of an epoch, the share of leaves of each replica, and the buffers of the reduction.
+The reduced gradient outlives its group: it is kept until the next reduction (T-1).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import msgspec
+import torch
+from torch import Tensor
+
+from danaus.collectives.fingerprint import digest
+from danaus.collectives.folding import LeafFolder
+from danaus.collectives.forming import Roster
+from danaus.collectives.group import Group
+from danaus.collectives.meeting import MeetingPoint
+from danaus.collectives.socket_group import SocketGroup
+from danaus.collectives.tree import ReductionPlan, assign, plan_reduction
+from danaus.collectives.tree_exchange import Workspace
+from danaus.core.clock import Deadline
+from danaus.core.errors import (
+    DeadlinePassed,
+    ExchangeAborted,
+    InternalError,
+    PeerLost,
+    StaleQuorum,
+)
+from danaus.ft.observer import Shares
+from danaus.ft.step_events import Ballot
+from danaus.quorum.messages import Announcement, Epoch, MemberId
+from danaus.wire.address import Address
+from danaus.wire.blocking import PeerListener
+from danaus.wire.secret import Secret
+
+FORM_LIMIT_S = 10.0
+EXCHANGE_LIMIT_S = 3600.0
+"""An exchange waits for the slowest member's compute; who hangs is judged by progress (P-3)."""
+
+
+class CrewBroken(Exception):
+    """The group cannot go on; the message says why.  Never leaves the room."""
+
+
+class Crew:
+    """Form the group of an announcement, reduce among one rank, vote among all.
+
+    Args:
+        listener: Where peers dial this process.
+        secret: The job's.
+        me: This process.
+        num_leaves: Leaves of a step.
+        on_collective: Called with a number that grows with each exchange of a group (P-3).
+        aborted: Tells why an epoch has ended, None while it stands.
+    """
+
+    def __init__(
+        self,
+        listener: PeerListener,
+        secret: Secret,
+        me: MemberId,
+        *,
+        num_leaves: int,
+        on_collective: Callable[[int], None],
+        aborted: Callable[[Epoch], str | None],
+    ) -> None:
+        self._secret, self._me = secret, me
+        self._num_leaves = num_leaves
+        self._on_collective, self._aborted = on_collective, aborted
+        self._meeting = MeetingPoint(listener)
+        self._workspace: Workspace | None = None
+        self._lock = threading.Lock()
+        self._group: Group | None = None
+        self._epoch: Epoch | None = None
+        self._folder: LeafFolder | None = None
+        self._reduced = torch.empty(0)
+        self._plan: ReductionPlan | None = None
+        self._subset: tuple[str, ...] = ()
+        self._members: dict[str, MemberId] = {}
+        self.replica_ids: tuple[str, ...] = ()
+        self.run = range(0)
+        self.shares = Shares((), {})
+
+    # -- the group ---------------------------------------------------------------------------
+
+    def form(self, told: Announcement) -> None:
+        """Connect with every member of ``told``.
+
+        Raises:
+            CrewBroken: Somebody is not there, or ``told`` has ended meanwhile.
+        """
+        self.leave()
+        self._share(told)
+        peers = {str(seat.member): Address.parse(seat.data_address) for seat in told.members}
+        with _Guard():
+            group = SocketGroup(
+                self._meeting,
+                self._secret,
+                Roster(str(told.epoch), str(self._me), peers),
+                workspace=self._workspace,
+                on_collective=self._on_collective,
+            )
+            with self._lock:
+                self._group, self._epoch = group, told.epoch
+            self._workspace = group.workspace
+            if (reason := self._aborted(told.epoch)) is not None:
+                group.abort(reason)
+            group.form(Deadline.after(FORM_LIMIT_S))
+
+    def _share(self, told: Announcement) -> None:
+        """Settle who computes what, the same at every member (T-4)."""
+        self.replica_ids = told.replica_ids
+        runs = assign(self._num_leaves, len(self.replica_ids))
+        self._plan = plan_reduction(self._num_leaves, runs)
+        mine = self.replica_ids.index(self._me.replica_id)
+        self.run = runs[mine]
+        self._members = {str(seat.member): seat.member for seat in told.members}
+        self._subset = tuple(
+            str(member)
+            for replica_id in self.replica_ids
+            for member in self._members.values()
+            if (member.replica_id, member.rank) == (replica_id, self._me.rank)
+        )
+        by_replica = dict(zip(self.replica_ids, runs, strict=True))
+        self.shares = Shares(tuple(sorted(self._members.values())), by_replica)
+
+    def leave(self) -> None:
+        """Close the group's connections, so that peers blocked on this member are released."""
+        with self._lock:
+            group, self._group, self._epoch = self._group, None, None
+        if group is not None:
+            group.close()
+
+    def close(self) -> None:
+        """Leave, and be found by no peer any more."""
+        self.leave()
+        self._meeting.close()
+
+    def abort(self, epoch: Epoch, reason: str) -> None:
+        """Release the training thread if it works with the group of ``epoch``; from any thread."""
+        with self._lock:
+            if self._group is not None and self._epoch == epoch:
+                self._group.abort(reason)
+
+    # -- a step ------------------------------------------------------------------------------
+
+    def folder(self, num_elements: int) -> LeafFolder:
+        """Return the folder of this replica's leaves, begun anew."""
+        if self._folder is None:
+            self._folder = LeafFolder(num_elements)
+            self._reduced = torch.empty(num_elements)
+        self._folder.begin(self.run, self._num_leaves)
+        return self._folder
+
+    def reduce(self) -> str:
+        """Sum the step's leaves over all replicas; return the digest of the sum.
+
+        Raises:
+            CrewBroken: The exchange did not finish.
+        """
+        if self._folder is None or self._plan is None:
+            raise InternalError("T-4", "a reduction without leaves")
+        with _Guard():
+            self._standing().reduce_tree(
+                self._folder.partials(),
+                self._reduced,
+                plan=self._plan,
+                subset=self._subset,
+                deadline=Deadline.after(EXCHANGE_LIMIT_S),
+            )
+        return digest(self._reduced)
+
+    @property
+    def reduced(self) -> Tensor:
+        """The gradient last reduced, ``[P]`` float32; kept until the next reduction."""
+        return self._reduced
+
+    def vote(self, ballot: Ballot) -> dict[MemberId, Ballot]:
+        """Give every member this ballot and return all of theirs.
+
+        Raises:
+            CrewBroken: Not all came; ``votes_seen`` has those that did.
+        """
+        with _Guard():
+            given = self._standing().exchange_small(
+                msgspec.msgpack.encode(ballot), deadline=Deadline.after(EXCHANGE_LIMIT_S)
+            )
+        return self._ballots(given)
+
+    def votes_seen(self) -> dict[MemberId, Ballot]:
+        """Return the ballots of the last vote that came, also if it broke."""
+        return self._ballots(self._group.received()) if self._group is not None else {}
+
+    def _ballots(self, given: dict[str, bytes]) -> dict[MemberId, Ballot]:
+        decode = msgspec.msgpack.Decoder(Ballot).decode
+        return {self._members[name]: decode(payload) for name, payload in given.items()}
+
+    def _standing(self) -> Group:
+        group = self._group
+        if group is None:
+            raise CrewBroken("the group is closed")
+        return group
+
+
+class _Guard:
+    """Turns what an exchange raises into ``CrewBroken``."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, ExchangeAborted | PeerLost | DeadlinePassed | StaleQuorum):
+            raise CrewBroken(str(error)) from error

@@ -1,0 +1,81 @@
+"""How a learner gets its state from its peers, and how a member serves it (H-1, H-2).
+
+Owns the two ends as a participant uses them: ``serve`` publishes a snapshot of the committed
+step, ``learn`` fetches one.  Bytes and their checks are ``ft.transfer``'s.
+"""
+
+from __future__ import annotations
+
+import time
+
+from torch import Tensor
+
+from danaus.core.clock import Deadline
+from danaus.core.errors import DeadlinePassed, StaleQuorum, TransferFailed
+from danaus.ft import step_events as on
+from danaus.ft.observer import Moment, Observer
+from danaus.ft.transfer import StateServer, fetch
+from danaus.ft.work import Work
+from danaus.quorum.messages import Epoch
+from danaus.wire.address import Address
+from danaus.wire.blocking import PeerListener
+from danaus.wire.secret import Secret
+
+LEARN_LIMIT_S = 600.0
+
+
+class Healer:
+    """Serve and learn over the listener that peers dial anyway.
+
+    Args:
+        listener: Where learners dial this process.
+        secret: The job's.
+        observer: Told of moments, and of what was learned.
+    """
+
+    def __init__(self, listener: PeerListener, secret: Secret, observer: Observer) -> None:
+        self._server = StateServer(listener)
+        self._secret, self._observer = secret, observer
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._server.close()
+
+    def serve(self, order: on.Serve, state: dict[str, Tensor]) -> None:
+        """Publish a snapshot of the state for the learners of an epoch."""
+        self._server.publish(
+            order.step,
+            state,
+            note=str(order.committed_epoch or ""),
+            on_served=lambda: self._observer.moment(Moment.SERVING, order.step),
+        )
+
+    def withdraw(self) -> None:
+        """Give a snapshot's memory back; transfers of it end."""
+        self._server.withdraw()
+
+    def learn(self, order: on.Learn, work: Work) -> on.Learned | on.LearnFailed:
+        """Fetch the state of a step into ``work``, from all donors at once."""
+        started = time.monotonic()
+        donors = {
+            str(seat.member): Address.parse(seat.data_address) for seat in order.learner.donors
+        }
+        try:
+            report = fetch(
+                donors,
+                self._secret,
+                order.step,
+                into=work.state(),
+                deadline=Deadline.after(LEARN_LIMIT_S),
+                on_bytes=lambda _: self._observer.moment(Moment.LEARNING, order.step),
+            )
+        except (TransferFailed, StaleQuorum, DeadlinePassed) as failed:
+            return on.LearnFailed(order.epoch, str(failed))
+        work.loaded(order.step)
+        self._observer.learned(order.step, report.bytes_by_donor, time.monotonic() - started)
+        return on.Learned(order.epoch, order.step, work.fingerprint(), _epoch(report.note))
+
+
+def _epoch(text: str) -> Epoch | None:
+    term, _, n = text.partition(".")
+    return Epoch(int(term), int(n)) if n else None

@@ -1,0 +1,63 @@
+"""Those who watch a participant: where it is, what it committed, what it lost.
+
+Owns ``Observer`` (a base that does nothing) and ``Moment``.  Observers are called on the training
+thread, ``serving`` and ``learning`` included in what they delay; they must not raise.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from danaus.ft.ledger import Committed
+from danaus.ft.work import StepResult
+from danaus.quorum.messages import Epoch, MemberId
+from danaus.wire.position import Phase
+
+
+class Moment(enum.StrEnum):
+    """Points between two phases at which a death matters most."""
+
+    VOTED = "voted"
+    """All ballots are in; nothing is applied."""
+    APPLIED = "applied"
+    """The step is applied; nobody was told yet."""
+    LEARNING = "learning"
+    """A part of the state has been fetched."""
+    SERVING = "serving"
+    """A part of the state has been served."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Who computed what in an epoch.
+
+    Args:
+        members: Every member process.
+        runs: Leaves by replica.
+    """
+
+    members: tuple[MemberId, ...]
+    runs: dict[str, range]
+
+
+class Observer:
+    """Hears of everything and does nothing; derive and override."""
+
+    def entered(self, step: int, phase: Phase, number: int) -> None:
+        """The process is in ``phase`` of ``step``; ``number`` counts inside the phase."""
+
+    def moment(self, moment: Moment, step: int) -> None:
+        """The process passes ``moment``."""
+
+    def committed(self, line: Committed, result: StepResult) -> None:
+        """A step was applied; ``line`` is in the ledger."""
+
+    def discarded(self, step: int, epoch: Epoch, reason: str) -> None:
+        """A step was discarded; it is tried again."""
+
+    def restored(self, step: int, epoch: Epoch, reason: str) -> None:
+        """The run went back to ``step``; its lineage is ``epoch.term`` from here on."""
+
+    def learned(self, step: int, num_bytes_by_donor: dict[str, int], duration_s: float) -> None:
+        """The state of ``step`` came from peers."""

@@ -1,0 +1,374 @@
+"""The shell of one member process: carries out what the step machine orders.
+
+Owns the loop between ``ft.step`` (which decides), the quorum service, the group of members and
+the ``Work`` that trains.  It decides nothing: each method carries out one instruction and
+returns the event that answers it.  Everything runs on the thread that iterates ``attempts``;
+the two callbacks of the quorum client only set flags and release that thread.
+
+Invariants:
+    T-1: the optimiser runs only where the machine ordered ``Apply``.
+    Q-5: an abort releases this thread from whatever exchange it is in.
+    Q-9: the fingerprint that rides on a vote is taken just before it, so that a bit that flipped
+        during the step vetoes the gradient that it spoiled.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from danaus.core.errors import CheckpointDamaged, ConfigError
+from danaus.ft import step_events as on
+from danaus.ft.attempt import Attempt
+from danaus.ft.crew import Crew, CrewBroken
+from danaus.ft.healing import Healer
+from danaus.ft.ledger import Committed, Ledger, RolledBack, pack_samples
+from danaus.ft.observer import Moment, Observer
+from danaus.ft.place import Place
+from danaus.ft.step import StepMachine
+from danaus.ft.stopwatch import Stopwatch
+from danaus.ft.work import StepResult, Work
+from danaus.quorum.client import QuorumClient
+from danaus.quorum.messages import AbortExchange, ChangePending, Epoch, Seat
+from danaus.wire.address import Address
+from danaus.wire.blocking import PeerListener
+from danaus.wire.position import Phase
+from danaus.wire.secret import Secret
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """What every step of the run is, whoever is alive (T-3).
+
+    Args:
+        num_steps: Steps of the run.
+        num_leaves: Leaves of a step, the unit that replicas share.
+        leaf_size: Microbatches of a leaf.
+        veto: Whether unequal fingerprints refuse a step (Q-9); the same at every member.
+    """
+
+    num_steps: int
+    num_leaves: int
+    leaf_size: int = 1
+    veto: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("num_steps", "num_leaves", "leaf_size"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}", "at least 1")
+
+
+class Participant:
+    """Take part in a run: iterate ``attempts`` and compute the leaves that each one hands out.
+
+    Args:
+        place: Who this process is and whom it reaches.
+        work: What is trained.
+        plan: What a step is.
+        ledger: Where each applied step is written (T-7).
+        observer: Told of phases, moments and committed steps.
+
+    Example::
+
+        with Participant(place, work, plan) as participant:
+            for attempt in participant.attempts():
+                for leaf in attempt.leaves():
+                    attempt.add(leaf, gradient_of(attempt.step, leaf.microbatches))
+
+    Raises (from ``attempts``):
+        NoQuorum: The service refuses; its words say what to do.
+        Diverged: Replicas disagree after replaying (Q-9).
+        ServiceLost: The quorum service stays away.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        work: Work,
+        plan: StepPlan,
+        *,
+        ledger: Ledger | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        self._place, self._work, self._plan = place, work, plan
+        self._ledger = ledger
+        self._observer = observer or Observer()
+        self._spent = Stopwatch()
+        self._num_tries = 0
+        self._at = (0, Phase.START)
+        secret = Secret.load(place.secret_path)
+        self._listener = PeerListener(Address.parse(place.data_address), secret)
+        self._healer = Healer(self._listener, secret, self._observer)
+        self._flags = _Flags()
+        self._crew = Crew(
+            self._listener,
+            secret,
+            place.member,
+            num_leaves=plan.num_leaves,
+            on_collective=self._collective,
+            aborted=self._flags.aborted,
+        )
+        self._flags.on_abort = self._crew.abort
+        self._machine = StepMachine(
+            place.member,
+            place.num_ranks,
+            plan.num_steps,
+            fingerprint=work.fingerprint(),
+            restorable_step=work.restorable_step(),
+            veto=plan.veto,
+        )
+        self._client = QuorumClient(
+            place.quorum_address,
+            secret,
+            Seat(
+                member=place.member,
+                num_ranks=place.num_ranks,
+                data_address=str(self._listener.address),
+                agent_address=place.agent_address,
+                process_id=place.process_id,
+            ),
+            on_change_pending=self._flags.change_pending,
+            on_abort=self._flags.abort_exchange,
+        )
+        self._attempt: Attempt | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave the group, stop serving and hang up; the service is not told to wait."""
+        self._client.close()
+        self._crew.close()
+        self._healer.close()
+        self._listener.close()
+
+    # -- the face ---------------------------------------------------------------------------
+
+    @property
+    def committed_step(self) -> int:
+        """Steps that are applied."""
+        return self._machine.state.step
+
+    @property
+    def replica_ids(self) -> tuple[str, ...]:
+        """The replicas of the standing quorum, in the order of their ranks."""
+        return self._crew.replica_ids
+
+    def attempts(self) -> Iterator[Attempt]:
+        """Hand out tries of steps until the run is done.
+
+        After the body of the loop has computed its leaves, the step is reduced, voted and applied
+        or discarded; a discarded step comes again, with the same samples.
+        """
+        todo = deque(self._machine.handle(on.Started()))
+        while todo:
+            order = todo.popleft()
+            if isinstance(order, on.Finish):
+                self._enter(order.step, Phase.DONE)
+                return
+            if isinstance(order, on.Compute):
+                yield self._begin(order)
+                event: on.Event | None = self._computed(order)
+            else:
+                event = _CARRY_OUT[type(order)](self, order)
+            if event is not None:
+                todo.extend(self._handle(event))
+
+    def _handle(self, event: on.Event) -> tuple[on.Instruction, ...]:
+        known = self._flags.take_change(self._machine.epoch)
+        orders = self._machine.handle(known) if known else ()
+        return (*orders, *self._machine.handle(event))
+
+    # -- computing --------------------------------------------------------------------------
+
+    def _begin(self, order: on.Compute) -> Attempt:
+        self._num_tries = order.attempt
+        self._enter(order.step, Phase.COMPUTE)
+        folder = self._crew.folder(self._work.num_gradient_elements)
+        self._attempt = Attempt(
+            order.step,
+            self._crew.run,
+            leaf_size=self._plan.leaf_size,
+            folder=folder,
+            stopped=lambda leaf: self._stop_before(order, leaf),
+        )
+        return self._attempt
+
+    def _stop_before(self, order: on.Compute, leaf: int) -> bool:
+        self._enter(order.step, Phase.COMPUTE, leaf)
+        return self._work.agree(self._flags.aborted(order.epoch) is not None)
+
+    def _computed(self, order: on.Compute) -> on.Event:
+        attempt = self._attempt
+        aborted = self._flags.aborted(order.epoch)
+        if attempt is None or (attempt.stopped_early and aborted is not None):
+            return on.Aborted(order.epoch, aborted or "left")
+        if attempt.refusal:
+            return on.ComputeFailed(order.epoch, order.step, attempt.refusal)
+        if not attempt.complete:
+            return on.ReductionBroken(order.epoch, order.step, "a rank of this replica left")
+        return on.Computed(order.epoch, order.step)
+
+    # -- instructions -----------------------------------------------------------------------
+
+    def _join(self, _order: on.JoinQuorum) -> on.Event:
+        self._crew.leave()
+        self._enter(self.committed_step, Phase.JOIN)
+        return on.Announced(self._client.join(self._machine.report()))
+
+    def _form(self, order: on.FormGroup) -> on.Event | None:
+        told = order.announcement
+        step = told.committed_step + 1
+        self._healer.withdraw()
+        self._enter(step, Phase.COMPUTE)
+        try:
+            self._crew.form(told)
+        except CrewBroken as broken:
+            return on.ReductionBroken(told.epoch, step, str(broken))
+        return None
+
+    def _reduce(self, order: on.Reduce) -> on.Event:
+        self._enter(order.step, Phase.REDUCE)
+        try:
+            digest = self._crew.reduce()
+        except CrewBroken as broken:
+            return on.ReductionBroken(order.epoch, order.step, str(broken))
+        return on.Reduced(
+            order.epoch,
+            order.step,
+            digest,
+            fingerprint=self._work.fingerprint(),
+            refusal=self._work.check(order.step, self._crew.reduced) or "",
+        )
+
+    def _vote(self, order: on.CastVote) -> on.Event:
+        ballot = order.ballot
+        self._enter(ballot.step, Phase.VOTE)
+        try:
+            votes = self._crew.vote(ballot)
+        except CrewBroken as broken:
+            seen = self._crew.votes_seen()
+            return on.VotesBroken(ballot.epoch, ballot.step, str(broken), seen)
+        self._observer.moment(Moment.VOTED, ballot.step)
+        return on.VotesIn(ballot.epoch, ballot.step, votes)
+
+    def _apply(self, order: on.Apply) -> on.Event:
+        self._enter(order.step, Phase.APPLY)
+        result = self._work.apply(order.step, self._crew.reduced)
+        fingerprint = self._work.fingerprint()
+        line = self._line(order, result, fingerprint)
+        if self._ledger is not None:
+            self._ledger.append(line)
+        self._observer.committed(line, result)
+        self._observer.moment(Moment.APPLIED, order.step)
+        return on.Applied(order.step, fingerprint)
+
+    def _line(self, order: on.Apply, result: StepResult, fingerprint: str) -> Committed:
+        shares = self._crew.shares
+        leaves = range(self._plan.num_leaves)
+        return Committed(
+            at=time.time(),
+            step=order.step,
+            epoch=order.epoch,
+            members=shares.members,
+            leaves={name: (run.start, run.stop) for name, run in shares.runs.items()},
+            samples=tuple(pack_samples(self._work.sample_ids(order.step, leaf)) for leaf in leaves),
+            num_tokens=result.num_tokens,
+            loss=result.loss,
+            grad_norm=result.grad_norm,
+            fingerprint=fingerprint,
+            attempt=self._num_tries,
+            durations_s=self._spent.take(),
+        )
+
+    def _discard(self, order: on.Discard) -> None:
+        self._observer.discarded(order.step, order.epoch, order.reason)
+
+    def _restore(self, order: on.Restore) -> on.Event:
+        self._enter(order.step, Phase.LEARN)
+        try:
+            self._work.restore(order.step)
+        except CheckpointDamaged as damaged:
+            return on.RestoreFailed(order.epoch, str(damaged), self._work.restorable_step())
+        if self._ledger is not None:
+            self._ledger.append(RolledBack(time.time(), order.step, order.epoch.term, order.reason))
+        self._observer.restored(order.step, order.epoch, order.reason)
+        return on.Restored(order.epoch, order.step, self._work.fingerprint())
+
+    def _learn(self, order: on.Learn) -> on.Event:
+        self._enter(order.step, Phase.LEARN)
+        return self._healer.learn(order, self._work)
+
+    def _serve(self, order: on.Serve) -> None:
+        self._healer.serve(order, self._work.state())
+
+    def _collective(self, number: int) -> None:
+        """Move the position on as the group begins an exchange (P-3)."""
+        self._observer.entered(*self._at, number)
+
+    def _enter(self, step: int, phase: Phase, number: int = 0) -> None:
+        self._at = (step, phase)
+        self._spent.enter(phase.name.lower())
+        self._observer.entered(step, phase, number)
+
+
+class _Flags:
+    """What the quorum client's thread tells the training thread."""
+
+    def __init__(self) -> None:
+        self.on_abort: Callable[[Epoch, str], None] = lambda _epoch, _reason: None
+        self._lock = threading.Lock()
+        self._change: ChangePending | None = None
+        self._abort: AbortExchange | None = None
+
+    def change_pending(self, told: ChangePending) -> None:
+        """The service: turn to me after this step (Q-2)."""
+        with self._lock:
+            self._change = told
+
+    def abort_exchange(self, told: AbortExchange) -> None:
+        """The service: members are dead, leave what you are blocked in (Q-5)."""
+        with self._lock:
+            self._abort = told
+        self.on_abort(told.epoch, told.reason)
+
+    def aborted(self, epoch: Epoch) -> str | None:
+        """Return why ``epoch`` has ended, or None while it stands."""
+        with self._lock:
+            told = self._abort
+        return told.reason if told is not None and told.epoch >= epoch else None
+
+    def take_change(self, epoch: Epoch | None) -> on.ChangeKnown | None:
+        """Return a change of ``epoch`` once; one of an epoch that is yet to be followed waits."""
+        with self._lock:
+            told = self._change
+            if told is None or told.epoch != epoch:
+                return None
+            self._change = None
+        return on.ChangeKnown(told.epoch, told.reason)
+
+
+_CARRY_OUT: dict[type, Callable[[Participant, Any], on.Event | None]] = {
+    on.JoinQuorum: Participant._join,
+    on.FormGroup: Participant._form,
+    on.Reduce: Participant._reduce,
+    on.CastVote: Participant._vote,
+    on.Apply: Participant._apply,
+    on.Discard: Participant._discard,
+    on.Restore: Participant._restore,
+    on.Learn: Participant._learn,
+    on.Serve: Participant._serve,
+}

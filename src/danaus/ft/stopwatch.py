@@ -1,0 +1,33 @@
+"""Where a step's time goes, by phase."""
+
+from __future__ import annotations
+
+from danaus.core.clock import Clock, MonotonicClock
+
+
+class Stopwatch:
+    """Adds up the seconds spent in each phase since the last ``take``.
+
+    Args:
+        clock: Where time comes from.
+    """
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or MonotonicClock()
+        self._phase = ""
+        self._since = self._clock.now()
+        self._spent_s: dict[str, float] = {}
+
+    def enter(self, phase: str) -> None:
+        """The time from here on belongs to ``phase``."""
+        now = self._clock.now()
+        if self._phase:
+            spent_s = self._spent_s.get(self._phase, 0.0) + now - self._since
+            self._spent_s[self._phase] = spent_s
+        self._phase, self._since = phase, now
+
+    def take(self) -> dict[str, float]:
+        """Return the seconds by phase, and begin anew in the same phase."""
+        self.enter(self._phase)
+        spent_s, self._spent_s = self._spent_s, {}
+        return {phase: round(value, 6) for phase, value in spent_s.items()}

@@ -1,0 +1,76 @@
+"""What the commit shell asks of the thing that trains.
+
+``train.trainer.Trainer`` is one; ``ft.loop`` makes one of a plain model and optimiser.  A ``Work``
+knows nothing of quorums, replicas or votes: it holds a state after some step, computes gradients
+against it, and changes it only in ``apply``, ``restore`` and ``loaded``.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from torch import Tensor
+
+
+class StepResult(Protocol):
+    """What a committed step was."""
+
+    @property
+    def loss(self) -> float:
+        """Mean loss per token of the global batch, nats."""
+        ...
+
+    @property
+    def grad_norm(self) -> float:
+        """Norm of the mean gradient before clipping."""
+        ...
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the global batch."""
+        ...
+
+
+class Work(Protocol):
+    """The state of one rank, and the steps that change it."""
+
+    @property
+    def num_gradient_elements(self) -> int:
+        """Length of the flat gradient of this rank, its tail included."""
+        ...
+
+    def check(self, step: int, flat_P: Tensor) -> str | None:
+        """Return why the reduced gradient must not be applied, or None."""
+        ...
+
+    def apply(self, step: int, flat_P: Tensor) -> StepResult:
+        """Run the optimiser in place with the summed gradient; the state is ``step``'s then."""
+        ...
+
+    def state(self) -> dict[str, Tensor]:
+        """Return every tensor of the state by name: views, written in place by a transfer."""
+        ...
+
+    def loaded(self, step: int) -> None:
+        """Take note that the tensors of ``state()`` now hold the state after ``step``."""
+        ...
+
+    def restorable_step(self) -> int:
+        """Return the newest step that ``restore`` can go to (0: the seed's weights)."""
+        ...
+
+    def restore(self, step: int) -> None:
+        """Go back to the checkpoint of ``step``, or to the seed's weights (0)."""
+        ...
+
+    def fingerprint(self) -> str:
+        """Return the fingerprint of the state as it is in memory now (Q-9)."""
+        ...
+
+    def agree(self, flag: bool) -> bool:
+        """Return whether any rank of this replica has ``flag`` set; the same to all of them."""
+        ...
+
+    def sample_ids(self, step: int, leaf: int) -> tuple[int, ...]:
+        """Return the samples of one leaf of one step, whoever computes it."""
+        ...
