@@ -32,7 +32,7 @@ class CpuPlatform:
         """Return versions, processor, instruction set and thread count."""
         return {
             "platform": self.kind,
-            "torch": torch.__version__,
+            "torch": str(torch.__version__),
             "python": machine.python_version(),
             "system": f"{machine.system()} {machine.machine()}",
             "processor": processor_name(),

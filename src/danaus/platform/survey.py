@@ -53,7 +53,10 @@ def survey() -> TorchFacts:
         name
         for name, there in (
             ("Gloo", with_collectives and dist.is_gloo_available()),
-            ("RCCL" if torch.version.hip else "NCCL", with_collectives and dist.is_nccl_available()),
+            (
+                "RCCL" if torch.version.hip else "NCCL",
+                with_collectives and dist.is_nccl_available(),
+            ),
         )
         if there
     )

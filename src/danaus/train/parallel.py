@@ -60,6 +60,14 @@ class ShardPlace:
         if self.mesh is not None:
             dist.all_reduce(values, group=self.mesh.get_group())
 
+    def agree(self, flag: bool) -> bool:
+        """Return whether any rank of the replica has ``flag`` set; the same to all of them."""
+        if self.mesh is None:
+            return flag
+        count = torch.tensor([float(flag)])
+        self.add_up(count)
+        return bool(count > 0)
+
     def gather(self, value: float) -> list[float]:
         """Return every rank's ``value``, in rank order, as fp64."""
         if self.mesh is None:

@@ -1,0 +1,122 @@
+"""One rank of a replica as the commit shell drives it: trainer and checkpoints together.
+
+Owns ``ReplicaWork``, which is a ``ft.work.Work``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import Tensor
+
+from danaus.ft.place import Place
+from danaus.quorum.messages import Epoch
+from danaus.train.checkpoint import Checkpoints, Writer, Written
+from danaus.train.config import TrainConfig
+from danaus.train.parallel import ShardPlace
+from danaus.train.trainer import StepResult, Trainer
+
+
+class ReplicaWork:
+    """A trainer, and where its checkpoints lie.
+
+    Args:
+        trainer: What trains.
+        place: Who this process is.
+        folder: Where the run's checkpoints lie.
+    """
+
+    def __init__(self, trainer: Trainer, place: Place, folder: Path) -> None:
+        self.trainer, self.place = trainer, place
+        self.last_result: StepResult | None = None
+        keep = trainer.config.checkpoint.keep
+        self._checkpoints = Checkpoints(folder, identity=self.identity, keep=keep)
+
+    @classmethod
+    def build(
+        cls, config: TrainConfig, place: Place, shards: ShardPlace, folder: Path
+    ) -> ReplicaWork:
+        """Make the work of one rank.
+
+        Args:
+            config: The run.
+            place: Who this process is.
+            shards: Its place among the ranks of its replica.
+            folder: Where checkpoints lie.
+        """
+        trainer = Trainer(config, shards)
+        return cls(trainer, place, folder)
+
+    @property
+    def identity(self) -> str:
+        """Digest of the settings and the text that the bits depend on."""
+        return f"{self.trainer.config.identity()}-{self.trainer.data.digest}"
+
+    @property
+    def samples_per_data_epoch(self) -> int:
+        """Samples in one pass over the text."""
+        return self.trainer.data.num_windows
+
+    # -- ft.work.Work -----------------------------------------------------------------------
+
+    @property
+    def num_gradient_elements(self) -> int:
+        return self.trainer.num_elements
+
+    def compute_leaf(self, step: int, microbatches: range) -> Tensor:
+        """Return the gradient of one leaf, ``[P]`` float32, valid until the next call."""
+        return self.trainer.compute_leaf(step, microbatches)
+
+    def check(self, step: int, flat_P: Tensor) -> str | None:
+        return self.trainer.check(flat_P)
+
+    def apply(self, step: int, flat_P: Tensor) -> StepResult:
+        self.last_result = self.trainer.apply(step, flat_P)
+        return self.last_result
+
+    def state(self) -> dict[str, Tensor]:
+        return self.trainer.state()
+
+    def loaded(self, step: int) -> None:
+        """Nothing to do: the tensors that were written are all of the trainer's state."""
+
+    def restorable_step(self) -> int:
+        return self._checkpoints.latest_valid()
+
+    def restore(self, step: int) -> None:
+        place = self.place
+        if step == 0:
+            self.trainer.reset()
+        else:
+            self.trainer.load(
+                self._checkpoints.read(step, rank=place.rank, num_ranks=place.num_ranks)
+            )
+        self._checkpoints.drop_after(step)
+
+    def fingerprint(self) -> str:
+        return self.trainer.fingerprint()
+
+    def sha256(self) -> str:
+        """Return the SHA-256 of every byte of this rank's state."""
+        return self.trainer.sha256()
+
+    def agree(self, flag: bool) -> bool:
+        return self.trainer.place.agree(flag)
+
+    def sample_ids(self, step: int, leaf: int) -> tuple[int, ...]:
+        return self.trainer.sample_ids(step, leaf)
+
+    # -- checkpoints ------------------------------------------------------------------------
+
+    def checkpoint(self, step: int, epoch: Epoch) -> Written | None:
+        """Write a checkpoint if one is due after ``step``; None if it is not.
+
+        One is due every ``checkpoint.every_steps`` and after the last step.
+        """
+        config = self.trainer.config
+        every, last = config.checkpoint.every_steps, config.step.num_steps
+        if not every or (step % every and step != last):
+            return None
+        place = self.place
+        writer = Writer(place.replica_id, (epoch.term, epoch.n), place.rank, place.num_ranks)
+        return self._checkpoints.write(step, self.trainer.state(), writer)
