@@ -14,7 +14,7 @@ event                facts
 ==================== ==========================================================================
 run_started          name, replicas (list of names), ranks (per replica), steps (planned), pid,
                      text (where the data came from); any versions and settings
-run_resumed          step, term, pid
+run_resumed          replica, incarnation, step, term, reason (each replica says it)
 fault_injected       fault (unique id), kind (see ``FaultKind``), target (replica name or
                      ``"quorum service"``), text (words); and of the victim: process_id, pid,
                      incarnation where it has them
@@ -30,10 +30,13 @@ learning_started     replica, incarnation, step, donors (list)
 healed               replica, incarnation, step, bytes, duration_s, donors (list)
 member_entered       replica, incarnation, step, epoch
 service_exited       pid, signal, reason, expected
+service_silent       pid, reason (it lives and does not answer; it is killed)
 service_started      pid, address (the first start)
 service_restarted    pid, address, attempt
 divergence_found     step, fingerprints (member -> hex), minority (list of members), reason
-checkpoint_written   step, path
+checkpoint_written   step, replica
+checkpoint_failed    step, replica, reason
+start_failed         replica, reason
 suggestion           text (``now try: kill -9 PID``), pid, replica
 run_stopped          step, reason (Ctrl-C, a signal)
 run_failed           error (class), text
@@ -62,9 +65,12 @@ class Event(enum.StrEnum):
     MEMBER_ENTERED = "member_entered"
     SERVICE_EXITED = "service_exited"
     SERVICE_STARTED = "service_started"
+    SERVICE_SILENT = "service_silent"
     SERVICE_RESTARTED = "service_restarted"
     DIVERGENCE_FOUND = "divergence_found"
     CHECKPOINT_WRITTEN = "checkpoint_written"
+    CHECKPOINT_FAILED = "checkpoint_failed"
+    START_FAILED = "start_failed"
     SUGGESTION = "suggestion"
     RUN_STOPPED = "run_stopped"
     RUN_FAILED = "run_failed"

@@ -136,7 +136,7 @@ def _go_on(given: Given) -> int:
 
 
 def _train(settings: RunConfig, *, resume: bool) -> int:
-    from danaus.app.experiment import run_training
+    from danaus.app.launch import run_training
 
     code: int = run_training(settings, resume=resume, console=Console())
     return code

@@ -1,0 +1,272 @@
+"""The controller of a run: one actor that owns the quorum service, the hosts and the replicas.
+
+It starts things and starts them again; it is on no step's path: while it is stopped or gone,
+members go on among themselves.
+
+Invariants:
+    P-4: an attached run ends with its controller; the run folder holds what a later one needs.
+    P-5: everything is stopped side by side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from danaus.actor.endpoints import Actor, concurrent_endpoint
+from danaus.actor.failure import MeshFailure
+from danaus.actor.mesh import HostMesh
+from danaus.actor.restart import Restart
+from danaus.app.events import Event
+from danaus.app.replica_keeper import ReplicaKeeper, Start
+from danaus.app.run_folder import RunFolder
+from danaus.app.service_keeper import ServiceKeeper
+from danaus.app.settings import RunConfig
+from danaus.app.worker import WorkerJob, WorkerResult
+from danaus.core.errors import Diverged
+from danaus.core.journal import Journal
+from danaus.ft.observer import Observer
+from danaus.job.local import LocalJob
+from danaus.train.replica import ReplicaWork
+
+PRELOAD = ("danaus.app.worker",)
+"""What a nursery imports before it forks: the worker, and torch with it."""
+PRELOAD_SHARDED = ("danaus.train.sharding", "danaus.collectives.shard_group")
+"""What it imports beside that where a replica has several ranks."""
+
+_LAST_ONES_LIMIT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunOrder:
+    """What a controller is to run.
+
+    Args:
+        run_dir: The run's folder; made by ``RunFolder.create``, not held by anybody.
+        config: Every setting.
+        resume: The folder holds an earlier part of this run.
+        heal: Whether a replica whose bits differ heals from the others (Q-9); else the run ends.
+        niceness: Added to the workers' scheduling priority.
+        observers: Extra observers by replica, made in its workers; for faults on purpose.
+    """
+
+    run_dir: Path
+    config: RunConfig
+    resume: bool = False
+    heal: bool = True
+    niceness: int = 0
+    observers: Mapping[str, tuple[Callable[[ReplicaWork], Observer], ...]] = field(
+        default_factory=dict
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """How a run ended.
+
+    Args:
+        step: Steps committed.
+        sha256: Of the final state: each rank's, hashed together where there are several.
+        replicas: The replicas that were there at the end.
+        num_restarts: How often a replica was started again.
+    """
+
+    step: int
+    sha256: str
+    replicas: tuple[str, ...]
+    num_restarts: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunStatus:
+    """What can be hit: process ids by replica, and the quorum service's."""
+
+    replicas: dict[str, Start]
+    service_pid: int | None
+
+
+class RunController(Actor):
+    """Run a training run to its end.
+
+    Args:
+        order: What to run.
+    """
+
+    def __init__(self, order: RunOrder) -> None:
+        self._order, self._config = order, order.config
+        self._folder = RunFolder.open(order.run_dir)
+        self._folder.hold()
+        self._journal = Journal(self._folder.journal_path)
+        self._service = ServiceKeeper(
+            self._folder,
+            order.config,
+            self._journal,
+            resume=order.resume,
+            heal=order.heal,
+        )
+        self._job = LocalJob(
+            num_hosts=order.config.replicas,
+            run_dir=self._folder.path,
+            sockets=self._folder.sockets(),
+            secret_path=self._folder.secret_path,
+            preload=PRELOAD + (PRELOAD_SHARDED if order.config.parallel.shard > 1 else ()),
+            detached=order.config.detached,
+        )
+        self._lost_hosts: set[int] = set()
+        self._keepers = tuple(
+            self._make_keeper(place, name) for place, name in enumerate(order.config.replica_ids)
+        )
+        self._stop_reason = ""
+        self._stopped = asyncio.Event()
+
+    # -- the face ---------------------------------------------------------------------------
+
+    @concurrent_endpoint
+    async def run(self) -> RunResult | None:
+        """Run to the end; return None if the run was stopped before it."""
+        self._record_begin()
+        try:
+            await asyncio.to_thread(self._job.apply)
+            async with asyncio.TaskGroup() as tasks:
+                service = tasks.create_task(self._service.run())
+                keepers = [tasks.create_task(keeper.run()) for keeper in self._keepers]
+                stopped = tasks.create_task(self._stopped.wait())
+                await self._first_done(keepers, stopped)
+                await self._wind_down(keepers)
+                stopped.cancel()
+                await self._service.stop()
+                await service
+        finally:
+            await asyncio.to_thread(self._job.kill)
+            self._folder.release(keep_sockets=self._config.detached)
+        return self._conclude([keeper.result() for keeper in keepers])
+
+    @concurrent_endpoint
+    async def status(self) -> RunStatus:
+        """Return what runs where."""
+        started = {k.replica_id: k.started for k in self._keepers if k.started is not None}
+        return RunStatus(started, self._service.pid)
+
+    @concurrent_endpoint
+    async def hold_service(self, seconds: float) -> None:
+        """Keep the quorum service away for so long at its next death."""
+        self._service.hold_restarts_s = seconds
+
+    @concurrent_endpoint
+    async def end(self, reason: str) -> None:
+        """End everything; ``run`` returns None."""
+        self._stop_reason = reason
+        self._stopped.set()
+
+    def __supervise__(self, failure: MeshFailure) -> bool:
+        """Hear of dead workers and lost hosts; the keepers start them again."""
+        if failure.kind == "host_lost":
+            self._lost_hosts.update(_host_of(each) for each in failure.process_ids)
+        handled = [keeper.failed(failure) for keeper in self._keepers]
+        return any(handled)
+
+    # -- parts ------------------------------------------------------------------------------
+
+    def _make_keeper(self, place: int, name: str) -> ReplicaKeeper:
+        limits = self._config.restart
+        return ReplicaKeeper(
+            name,
+            self._folder,
+            self._journal,
+            restart=Restart(
+                strategy="one_for_all",
+                intensity=limits.intensity,
+                period_s=limits.period_s,
+                backoff_s=limits.backoff_s,
+            ),
+            host=lambda: self._host(place),
+            job=self._worker_job,
+        )
+
+    async def _host(self, place: int) -> HostMesh:
+        """Return the host of a replica, a new one where the last was lost."""
+        if place in self._lost_hosts:
+            self._lost_hosts.discard(place)
+            return await asyncio.to_thread(self._job.replace, "hosts", place)
+        return self._job.state().hosts.slice(hosts=place)
+
+    def _worker_job(self, replica_id: str, incarnation: int) -> WorkerJob:
+        order = self._order
+        return WorkerJob(
+            run_dir=str(self._folder.path),
+            sockets=str(self._folder.sockets()),
+            quorum_address=self._service.address,
+            replica_id=replica_id,
+            num_ranks=order.config.parallel.shard,
+            incarnation=incarnation,
+            train=order.config,
+            niceness=order.niceness,
+            observers=order.observers.get(replica_id, ()),
+        )
+
+    # -- the end ----------------------------------------------------------------------------
+
+    async def _first_done(
+        self, keepers: list[asyncio.Task[tuple[WorkerResult, ...]]], stopped: asyncio.Task[bool]
+    ) -> None:
+        """Wait for the first replica to be done, or for a stop."""
+        await asyncio.wait([*keepers, stopped], return_when=asyncio.FIRST_COMPLETED)
+
+    async def _wind_down(self, keepers: list[asyncio.Task[tuple[WorkerResult, ...]]]) -> None:
+        """Let members finish together; stop those who only start or learn."""
+        if not self._stopped.is_set():
+            await asyncio.wait(keepers, timeout=_LAST_ONES_LIMIT_S)
+        async with asyncio.TaskGroup() as tasks:
+            for keeper in self._keepers:
+                tasks.create_task(keeper.stop())
+
+    def _conclude(self, results: list[tuple[WorkerResult, ...]]) -> RunResult | None:
+        done = {
+            keeper.replica_id: result
+            for keeper, result in zip(self._keepers, results, strict=True)
+            if result
+        }
+        if not done:
+            self._journal.record(Event.RUN_STOPPED, reason=self._stop_reason)
+            return None
+        hashes = {name: _combine(result) for name, result in done.items()}
+        step = max(result[0].step for result in done.values())
+        if len(set(hashes.values())) > 1:
+            raise Diverged(step=step, fingerprints=hashes)
+        result = RunResult(
+            step=step,
+            sha256=next(iter(hashes.values())),
+            replicas=tuple(sorted(done)),
+            num_restarts=sum(keeper.num_restarts for keeper in self._keepers),
+        )
+        self._journal.record(Event.RUN_FINISHED, step=step, sha256=result.sha256, job_restarts=0)
+        return result
+
+    def _record_begin(self) -> None:
+        config = self._config
+        if self._order.resume:
+            return  # the members say what they resumed from
+        self._journal.record(
+            Event.RUN_STARTED,
+            name=self._folder.name,
+            replicas=config.replica_ids,
+            ranks=config.parallel.shard,
+            steps=config.step.num_steps,
+            pid=os.getpid(),
+        )
+
+
+def _host_of(process_id: str) -> int:
+    """Return the place of the host that a process id names: ``host2/...`` is 2."""
+    return int(process_id.partition("/")[0].removeprefix("host"))
+
+
+def _combine(ranks: tuple[WorkerResult, ...]) -> str:
+    """Return one hash for a replica: its rank's, or all ranks' hashed together."""
+    if len(ranks) == 1:
+        return ranks[0].sha256
+    return hashlib.sha256("".join(rank.sha256 for rank in ranks).encode()).hexdigest()

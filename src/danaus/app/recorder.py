@@ -1,0 +1,125 @@
+"""What a worker writes down while it trains: position, metrics, journal, checkpoints.
+
+Owns ``Recorder``, the observer that a worker gives its participant.  A full disk stops none of
+it.  Positions go to memory shared with the host agent (P-3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+from danaus.app.events import Event
+from danaus.core.journal import Journal
+from danaus.ft.ledger import Committed
+from danaus.ft.observer import Moment, Observer
+from danaus.ft.place import Place
+from danaus.ft.work import StepResult
+from danaus.quorum.messages import Epoch
+from danaus.train.metrics import Metrics
+from danaus.train.replica import ReplicaWork
+from danaus.wire.position import Phase, PositionBlock
+
+
+class Recorder(Observer):
+    """Write down what a participant does.
+
+    Args:
+        place: Who this process is.
+        work: What is trained; writes the checkpoints.
+        run_dir: The run folder.
+        position: Memory shared with the host agent.
+        others: More observers, told of the same after this one.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        work: ReplicaWork,
+        run_dir: Path,
+        *,
+        position: PositionBlock | None,
+        others: Sequence[Observer] = (),
+    ) -> None:
+        self._place, self._work, self._position = place, work, position
+        self._others = tuple(others)
+        self._journal = Journal(run_dir / "journal.jsonl")
+        self._is_voice = place.rank == 0
+        self._metrics = (
+            Metrics(run_dir / "metrics" / f"{place.replica_id}.jsonl") if self._is_voice else None
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the files."""
+        if self._metrics is not None:
+            self._metrics.close()
+        self._journal.close()
+
+    def entered(self, step: int, phase: Phase, number: int) -> None:
+        if self._position is not None:
+            self._position.write(step, phase, number)
+        for other in self._others:
+            other.entered(step, phase, number)
+
+    def moment(self, moment: Moment, step: int) -> None:
+        for other in self._others:
+            other.moment(moment, step)
+
+    def committed(self, line: Committed, result: StepResult) -> None:
+        replicas = sorted(line.leaves)
+        applied = self._work.last_result
+        if self._metrics is not None and applied is not None:
+            self._metrics.record(applied, num_replicas=len(replicas), epoch=str(line.epoch))
+        if replicas[0] == self._place.replica_id:
+            self._write_checkpoint(line)
+        for other in self._others:
+            other.committed(line, result)
+
+    def _write_checkpoint(self, line: Committed) -> None:
+        written = self._work.checkpoint(line.step, line.epoch)
+        if written is None:
+            return
+        if written.complete:
+            self._record(Event.CHECKPOINT_WRITTEN, step=line.step)
+        elif written.reason and self._place.num_ranks == 1:
+            self._record(Event.CHECKPOINT_FAILED, step=line.step, reason=written.reason)
+
+    def discarded(self, step: int, epoch: Epoch, reason: str) -> None:
+        self._record(Event.STEP_DISCARDED, step=step, epoch=str(epoch), reason=reason)
+        for other in self._others:
+            other.discarded(step, epoch, reason)
+
+    def restored(self, step: int, epoch: Epoch, reason: str) -> None:
+        self._record(Event.RUN_RESUMED, step=step, term=epoch.term, reason=reason)
+        for other in self._others:
+            other.restored(step, epoch, reason)
+
+    def learned(self, step: int, num_bytes_by_donor: dict[str, int], duration_s: float) -> None:
+        self._record(
+            Event.HEALED,
+            step=step,
+            bytes=sum(num_bytes_by_donor.values()),
+            donors=sorted(num_bytes_by_donor),
+            duration_s=round(duration_s, 6),
+        )
+        for other in self._others:
+            other.learned(step, num_bytes_by_donor, duration_s)
+
+    def _record(self, event: Event, **facts: object) -> None:
+        """Write one line for the replica: its first rank speaks for all."""
+        if self._is_voice:
+            place = self._place
+            self._journal.record(
+                event,
+                replica=place.replica_id,
+                incarnation=place.incarnation,
+                process_id=place.process_id,
+                **facts,
+            )

@@ -1,0 +1,68 @@
+"""A flipped bit, on purpose: what the fingerprints are there to find (Q-9).
+
+Owns ``BitFlip``, an observer that damages one bit of the parameters in memory, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from danaus.app.events import Event, FaultKind
+from danaus.core.journal import Journal
+from danaus.ft.observer import Observer
+from danaus.train.replica import ReplicaWork
+from danaus.wire.position import Phase
+
+_BIT = 1 << 12
+"""Of a float's fraction: small enough to look sane."""
+
+
+class BitFlip(Observer):
+    """Flip one bit of the first parameter while a step is computed.
+
+    Args:
+        work: What is damaged.
+        step: In which step.
+        journal_path: Where it is owned up to.
+    """
+
+    def __init__(self, work: ReplicaWork, step: int, journal_path: Path) -> None:
+        self._work, self._step = work, step
+        self._journal = Journal(journal_path)
+        self._done = False
+
+    def entered(self, step: int, phase: Phase, number: int) -> None:
+        if self._done or phase is not Phase.COMPUTE or step < self._step:
+            return
+        self._done = True
+        name, tensor = next(iter(self._work.state().items()))
+        place = self._work.place
+        self._journal.record(
+            Event.FAULT_INJECTED,
+            fault=f"bit-{step}",
+            kind=FaultKind.FLIP_BIT,
+            target=place.replica_id,
+            process_id=place.process_id,
+            incarnation=place.incarnation,
+            text=f"one bit of {name} flipped in {place.replica_id}",
+        )
+        with torch.no_grad():
+            tensor.view(torch.int32).view(-1)[0] ^= _BIT
+
+
+def flip_in_first_life(step: int, journal_path: Path) -> Callable[[ReplicaWork], Observer]:
+    """Return what makes a ``BitFlip`` in a replica's first incarnation, and nothing in others."""
+    return _Flipper(step, journal_path)
+
+
+class _Flipper:
+    def __init__(self, step: int, journal_path: Path) -> None:
+        self._step, self._journal_path = step, journal_path
+
+    def __call__(self, work: ReplicaWork) -> Observer:
+        if work.place.incarnation:
+            return Observer()
+        return BitFlip(work, self._step, self._journal_path)

@@ -1,0 +1,185 @@
+"""Keeps the quorum service of a run alive: starts it, watches it, starts it again.
+
+The service is a process of its own that must outlive any replica; members keep training while it
+is away (Q-6).  Its disk is the run folder's ``quorum/``, so that a new one goes on where the old
+one ended.  Exits are heard from the kernel; a service that lives and does not answer (stopped,
+say) is found by greeting it, and killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import Sequence
+from typing import BinaryIO
+
+from danaus.app.events import Event
+from danaus.app.run_folder import RunFolder
+from danaus.app.settings import RunConfig
+from danaus.core.errors import DanausError
+from danaus.core.journal import Journal
+from danaus.wire.address import Address
+from danaus.wire.secret import Secret
+from danaus.wire.session import open_session
+
+_GREET_EVERY_S = 1.0
+_GREET_LIMIT_S = 3.0
+_START_LIMIT_S = 20.0
+_RESTART_AFTER_S = 0.05
+
+
+class ServiceKeeper:
+    """Run the quorum service of one run folder.
+
+    Args:
+        folder: The run's folder, held by this process.
+        settings: The run's limits.
+        journal: Where starts and exits are written.
+        resume: Let the first service go back to a checkpoint although a ledger exists (H-5).
+        heal: Let replicas whose bits differ heal; else a divergence ends the run (Q-9).
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        settings: RunConfig,
+        journal: Journal,
+        *,
+        resume: bool,
+        heal: bool,
+    ) -> None:
+        self._folder, self._settings, self._journal = folder, settings, journal
+        self._resume, self._heal = resume, heal
+        self._process: asyncio.subprocess.Process | None = None
+        self._stopping = False
+        self._attempt = 0
+        self.address = str(Address.parse(f"unix:{folder.sockets() / 'quorum'}"))
+        self.hold_restarts_s = 0.0
+        """Extra wait before the next restart; for showing what goes on without a service."""
+
+    @property
+    def pid(self) -> int | None:
+        """The living service's process id."""
+        process = self._process
+        return process.pid if process is not None and process.returncode is None else None
+
+    async def run(self) -> None:
+        """Keep the service running until ``stop``; ends when it has ended."""
+        while not self._stopping:
+            self._process = process = await self._start()
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    greeter = tasks.create_task(self._greet(process))
+                    code = await process.wait()
+                    greeter.cancel()
+            finally:
+                _kill(process)
+            self._journal.record(
+                Event.SERVICE_EXITED,
+                pid=process.pid,
+                signal=_signal_name(code),
+                reason=f"exit code {code}",
+                expected=self._stopping,
+            )
+            self._resume = False
+            self._attempt += 1
+            if not self._stopping:
+                await asyncio.sleep(_RESTART_AFTER_S + self.hold_restarts_s)
+                self.hold_restarts_s = 0.0
+
+    async def stop(self) -> None:
+        """Ask the service to end; kill it if it does not."""
+        self._stopping = True
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+            try:
+                await asyncio.wait_for(process.wait(), self._settings.grace_s)
+            except TimeoutError:
+                process.kill()
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        with self._open_log() as log:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *self._command(),
+                # The service ends when this pipe does, that is, with its controller (P-4).
+                stdin=asyncio.subprocess.DEVNULL
+                if self._settings.detached
+                else asyncio.subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._folder.save_addresses(quorum=self.address, quorum_pid=process.pid)
+        self._journal.record(
+            Event.SERVICE_RESTARTED if self._attempt else Event.SERVICE_STARTED,
+            pid=process.pid,
+            address=self.address,
+            attempt=self._attempt,
+        )
+        return process
+
+    def _open_log(self) -> BinaryIO:
+        return self._folder.log_path("quorum").open("ab")
+
+    def _command(self) -> Sequence[str]:
+        limits = self._settings.quorum
+        command = [
+            "-m",
+            "danaus.quorum.service",
+            "--folder",
+            str(self._folder.quorum),
+            "--address",
+            self.address,
+            "--secret-file",
+            str(self._folder.secret_path),
+            "--journal",
+            str(self._folder.journal_path),
+            "--expected-replicas",
+            str(self._settings.replicas),
+            "--min-replicas",
+            str(limits.min_replicas),
+            "--join-limit-s",
+            str(limits.join_limit_s),
+            "--heartbeat-limit-s",
+            str(limits.heartbeat_limit_s),
+            "--fence-limit-s",
+            str(limits.fence_limit_s),
+            "--hold-limit-s",
+            str(limits.hold_limit_s),
+        ]
+        if self._settings.hang_limit_s is not None:
+            command += ["--hang-limit-s", str(self._settings.hang_limit_s)]
+        command += ["--resume"] if self._resume else []
+        return command if self._heal else [*command, "--no-heal"]
+
+    async def _greet(self, process: asyncio.subprocess.Process) -> None:
+        """Kill a service that lives and does not answer; training has gone on meanwhile."""
+        secret = Secret.load(self._folder.secret_path)
+        address = Address.parse(self.address)
+        limit_s = _START_LIMIT_S
+        while True:
+            try:
+                session = await open_session(address, secret, open_limit_s=limit_s)
+            except DanausError as error:
+                self._journal.record(Event.SERVICE_SILENT, pid=process.pid, reason=str(error))
+                _kill(process)
+                return
+            await session.close()
+            limit_s = _GREET_LIMIT_S
+            await asyncio.sleep(_GREET_EVERY_S)
+
+
+def _kill(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+
+
+def _signal_name(code: int) -> str | None:
+    return signal.Signals(-code).name if code < 0 else None

@@ -1,0 +1,125 @@
+"""The worker of a replica: one actor per process that trains until the run is done.
+
+Owns how a trainer, a participant and the run folder's files come together in a worker process.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from danaus.actor.endpoints import Actor, endpoint
+from danaus.actor.process_runtime import context
+from danaus.app.recorder import Recorder
+from danaus.app.shards import Shards
+from danaus.ft.ledger import Ledger, Opened
+from danaus.ft.observer import Observer
+from danaus.ft.participant import Participant, StepPlan
+from danaus.ft.place import Place
+from danaus.platform.choice import Choice, choose
+from danaus.train.config import TrainConfig
+from danaus.train.parallel import ShardPlace
+from danaus.train.replica import ReplicaWork
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerJob:
+    """What one replica's workers are told.
+
+    Args:
+        run_dir: The run folder.
+        sockets: A folder whose path is short enough for unix sockets.
+        quorum_address: Where the quorum service listens.
+        replica_id: Stable name.
+        num_ranks: Processes of the replica.
+        incarnation: Of this start.
+        train: The run's training settings.
+        niceness: Added to the scheduling priority, for a run that should stand back.
+        observers: Made in the worker, given the trainer's named state; for faults on purpose.
+    """
+
+    run_dir: str
+    sockets: str
+    quorum_address: str
+    replica_id: str
+    num_ranks: int
+    incarnation: int
+    train: TrainConfig
+    niceness: int = 0
+    observers: tuple[Callable[[ReplicaWork], Observer], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerResult:
+    """How a worker ended: its last step, and the SHA-256 of every byte of its state."""
+
+    step: int
+    sha256: str
+
+
+class ReplicaWorker(Actor):
+    """Train one rank of one replica.
+
+    Args:
+        job: What the replica is told.
+    """
+
+    def __init__(self, job: WorkerJob) -> None:
+        self._job = job
+
+    @endpoint
+    def train(self) -> WorkerResult:
+        """Train until every member has committed the run's last step."""
+        job = self._job
+        if job.niceness:
+            os.nice(job.niceness)
+        choice = choose(job.train.platform)
+        choice.platform.pin(job.train.platform)
+        place = self._place()
+        with Shards(place, job.sockets) as shards:
+            return self._train(place, shards.place, choice)
+
+    def _train(self, place: Place, shards: ShardPlace, choice: Choice) -> WorkerResult:
+        job, run_dir = self._job, Path(self._job.run_dir)
+        work = ReplicaWork.build(job.train, place, shards, run_dir / "checkpoints")
+        steps = job.train.step
+        plan = StepPlan(steps.num_steps, steps.num_leaves, steps.leaf_size)
+        opened = Opened(
+            at=time.time(),
+            member=place.member,
+            identity=work.identity,
+            samples_per_data_epoch=work.samples_per_data_epoch,
+            environment=choice.platform.environment(),
+        )
+        path = run_dir / "ledger" / f"{place.replica_id}-{place.rank}.jsonl"
+        others = tuple(make(work) for make in job.observers)
+        with (
+            Ledger(path, opened) as ledger,
+            Recorder(
+                place, work, run_dir, position=context().proc.position, others=others
+            ) as recorder,
+            Participant(place, work, plan, ledger=ledger, observer=recorder) as participant,
+        ):
+            for attempt in participant.attempts():
+                for leaf in attempt.leaves():
+                    attempt.add(leaf, work.compute_leaf(attempt.step, leaf.microbatches))
+            ledger.sync()
+            return WorkerResult(participant.committed_step, work.sha256())
+
+    def _place(self) -> Place:
+        job, proc = self._job, context().proc
+        rank = proc.rank
+        return Place(
+            replica_id=job.replica_id,
+            rank=rank,
+            num_ranks=job.num_ranks,
+            incarnation=job.incarnation,
+            quorum_address=job.quorum_address,
+            secret_path=str(Path(job.run_dir) / "secret"),
+            data_address=f"unix:{job.sockets}/{job.replica_id}-{rank}-{job.incarnation}",
+            agent_address=proc.agent_address,
+            process_id=proc.process_id,
+        )
