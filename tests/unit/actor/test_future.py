@@ -1,0 +1,114 @@
+"""Futures: settled once, waited for from threads and loops, more than once."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from danaus.actor.future import Future, forbid_blocking
+from danaus.core.errors import DeadlinePassed
+
+
+def test_the_first_to_settle_counts():
+    future = Future[int]("a number")
+    assert future.set_value(1)
+    assert not future.set_value(2)
+    assert not future.set_error(ValueError())
+    assert future.get() == future.result() == 1
+    assert future.exception() is None
+
+
+def test_waiting_ends_with_the_limit_and_the_future_goes_on():
+    future = Future[int]("a number")
+    with pytest.raises(DeadlinePassed, match=r"waited 0\.0 s for a number"):
+        future.get(timeout=0.01)
+    with pytest.raises(TimeoutError):
+        future.exception(timeout=0.0)
+    future.set_value(3)
+    assert future.get(timeout=0.0) == 3
+
+
+def test_a_thread_that_waits_is_woken():
+    future, got = Future[int](), []
+    waiter = threading.Thread(target=lambda: got.append(future.get(timeout=5.0)))
+    waiter.start()
+    future.set_value(4)
+    waiter.join()
+    assert got == [4]
+
+
+def test_it_can_be_awaited_more_than_once_and_from_another_loop():
+    async def both(future):
+        return await future, await asyncio.gather(future.as_asyncio(), future.as_asyncio())
+
+    future = Future[int]()
+    timer = threading.Timer(0.0, lambda: future.set_value(5))
+    timer.start()
+    assert asyncio.run(both(future)) == (5, [5, 5])
+    assert asyncio.run(both(future)) == (5, [5, 5])
+    timer.join()
+
+
+def test_errors_come_out_of_every_door():
+    future = Future[int]()
+    future.set_error(ValueError("no"))
+    with pytest.raises(ValueError, match="no"):
+        future.get()
+
+    async def wait():
+        await future
+
+    with pytest.raises(ValueError, match="no"):
+        asyncio.run(wait())
+
+
+def test_cancelling_the_waiting_task_cancels_the_call():
+    cancelled = []
+    future = Future[int]("a call", on_cancel=lambda: cancelled.append(True))
+
+    async def run():
+        task = asyncio.ensure_future(future.as_asyncio())
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(run())
+    assert cancelled == [True]
+    assert not future.cancel()
+
+
+def test_values_are_opened_by_who_asks_first_and_once():
+    opened = []
+
+    def decode(raw):
+        opened.append(threading.get_ident())
+        return raw * 2
+
+    future = Future[int](decode=decode)
+    future.set_value(21)
+    assert opened == []
+    assert [future.get(), future.get()] == [42, 42]
+    assert opened == [threading.get_ident()]
+
+
+def test_a_value_that_cannot_be_opened_is_an_error():
+    future = Future[int](decode=lambda raw: 1 // raw)
+    future.set_value(0)
+    with pytest.raises(ZeroDivisionError):
+        future.get()
+    assert isinstance(future.exception(), ZeroDivisionError)
+
+
+def test_waiting_on_the_thread_that_brings_the_answer_is_refused():
+    future = Future[int]("a call")
+    forbid_blocking(threading.get_ident(), True)
+    try:
+        with pytest.raises(RuntimeError, match="await it instead"):
+            future.get()
+        future.set_value(1)
+        assert future.get() == 1
+    finally:
+        forbid_blocking(threading.get_ident(), False)

@@ -1,0 +1,55 @@
+"""Messages in each sender's order, whatever order they arrive in (A-1)."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from danaus.actor.ordering import HoldBack, Numbering
+
+
+def test_an_early_message_is_held_back():
+    held = HoldBack[str]()
+    assert held.accept("s", 2, "b") == []
+    assert held.held("s") == 1
+    assert held.accept("s", 1, "a") == ["a", "b"]
+    assert held.held("s") == 0
+
+
+def test_a_repeated_message_is_dropped():
+    held = HoldBack[str]()
+    assert held.accept("s", 1, "a") == ["a"]
+    assert held.accept("s", 1, "a") == []
+    assert held.accept("s", 3, "c") == []
+    assert held.accept("s", 3, "again") == []
+    assert held.accept("s", 2, "b") == ["b", "c"]
+
+
+def test_senders_do_not_wait_for_each_other():
+    held = HoldBack[str]()
+    assert held.accept("s", 2, "late") == []
+    assert held.accept("t", 1, "now") == ["now"]
+
+
+def test_a_sender_that_is_gone_leaves_what_cannot_be_handled():
+    held = HoldBack[str]()
+    held.accept("s", 3, "c")
+    held.accept("s", 2, "b")
+    assert held.forget("s") == ["b", "c"]
+    assert held.accept("s", 1, "new") == ["new"]
+
+
+@given(st.integers(1, 30).flatmap(lambda n: st.permutations(range(1, n + 1))), st.data())
+def test_any_arrival_is_handled_once_and_in_order(order, data):
+    held, handled = HoldBack[int](), []
+    for number in order:
+        for _ in range(data.draw(st.integers(1, 2))):
+            handled += held.accept("s", number, number)
+    assert handled == sorted(order)
+
+
+def test_numbers_count_per_sender_and_receiver():
+    numbers = Numbering()
+    assert [numbers.next("s", "r") for _ in range(3)] == [1, 2, 3]
+    assert numbers.next("s", "other") == 1
+    assert numbers.next("t", "r") == 1
