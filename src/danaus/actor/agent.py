@@ -152,9 +152,8 @@ class HostAgent:
         peer = AgentSession(session)
         self._sessions.add(peer)
         try:
-            hello = talk.HELLO.decode(session.hello, session.peer) if session.hello else None
             async for parts in session:
-                self._obey(peer, hello, talk.TO_AGENT.decode(parts[0], session.peer))
+                self._obey(peer, talk.TO_AGENT.decode(parts[0], session.peer))
         except ChannelClosed:
             pass
         except DanausError as error:
@@ -171,7 +170,7 @@ class HostAgent:
             if worker.session is peer:
                 worker.session = None
 
-    def _obey(self, peer: AgentSession, hello: talk.Hello | None, message: talk.ToAgent) -> None:
+    def _obey(self, peer: AgentSession, message: talk.ToAgent) -> None:
         match message:
             case talk.Greet():
                 peer.greeted = True

@@ -19,7 +19,6 @@ from danaus.wire.owned_tasks import OwnedTasks
 from danaus.wire.secret import Secret
 from danaus.wire.session import Session, open_session
 
-HEARTBEAT_LIMIT_S = 5.0
 _PROBE_LIMIT_S = 1.0
 _OPEN_LIMIT_S = 5.0
 _LOOKS_PER_LIMIT = 10
@@ -54,6 +53,7 @@ class AgentLink:
         host: The host.
         secret: The job's secret.
         hello: Who opens the session.
+        heartbeat_limit_s: Silence of so many seconds is looked into.
         listener: Whom to tell.
         tasks: Owner of the link's tasks.
     """
@@ -64,6 +64,7 @@ class AgentLink:
         secret: Secret,
         hello: talk.Hello,
         *,
+        heartbeat_limit_s: float,
         listener: AgentListener,
         tasks: OwnedTasks,
     ) -> None:
@@ -72,6 +73,7 @@ class AgentLink:
         self.lost_why = ""
         self._secret = secret
         self._hello = talk.HELLO.encode(hello)
+        self._limit_s = heartbeat_limit_s
         self._listener = listener
         self._tasks = tasks
         self._loop = asyncio.get_running_loop()
@@ -110,7 +112,7 @@ class AgentLink:
                 Address.parse(self.host.agent_address),
                 self._secret,
                 self._hello,
-                lost_limit_s=HEARTBEAT_LIMIT_S,
+                lost_limit_s=self._limit_s,
                 open_limit_s=_OPEN_LIMIT_S,
             )
         except DanausError as error:
@@ -136,9 +138,9 @@ class AgentLink:
     async def _watch_silence(self) -> None:
         self._heard = self._loop.time()
         while True:
-            await asyncio.sleep(HEARTBEAT_LIMIT_S / _LOOKS_PER_LIMIT)
+            await asyncio.sleep(self._limit_s / _LOOKS_PER_LIMIT)
             silent_s = self._loop.time() - self._heard
-            if silent_s >= HEARTBEAT_LIMIT_S:
+            if silent_s >= self._limit_s:
                 await self._probe(f"it was silent for {silent_s:.1f} s")
                 self._heard = self._loop.time()
 

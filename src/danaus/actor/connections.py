@@ -5,6 +5,7 @@ On the connections' loop, except where it is said.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,6 +24,7 @@ from danaus.wire.address import Address
 from danaus.wire.secret import Secret
 from danaus.wire.session import Session, SessionListener, open_session, serve_sessions
 
+HEARTBEAT_LIMIT_S = 5.0
 LOST_LIMIT_S = 5.0
 _LEAVE_LIMIT_S = 5.0
 
@@ -52,6 +54,7 @@ class Job:
     secret: Secret
     listener: SessionListener
     address: str
+    heartbeat_limit_s: float
 
 
 class Connections:
@@ -67,22 +70,30 @@ class Connections:
         self._jobs: dict[str, Job] = {}
         self._links: dict[ProcessName, ProcessLink] = {}
         self._agents: dict[str, AgentLink] = {}
+        self.fences: dict[str, Callable[[], None]] = {}
+        """How to end an agent of this machine that does not answer, by its address."""
 
     # -- jobs ----------------------------------------------------------------------------------
 
-    def join(self, secret: Secret, bind: Address) -> str:
-        """Listen for processes of a job, which hold its secret; return the job's name.
+    def join(
+        self, secret: Secret, bind: Address, heartbeat_limit_s: float = HEARTBEAT_LIMIT_S
+    ) -> str:
+        """Listen for processes of a job; return the job's name.  From any other thread.
 
-        From any other thread.
+        Args:
+            secret: The job's secret.
+            bind: Where to listen.
+            heartbeat_limit_s: After so many seconds of silence a host agent is looked into.
         """
         job = job_of(secret)
         if job not in self._jobs:
-            self._user.io.run(self._listen(job, secret, bind), LOST_LIMIT_S)
+            self._user.io.run(self._listen(secret, bind, heartbeat_limit_s), LOST_LIMIT_S)
         return job
 
-    async def _listen(self, job: str, secret: Secret, bind: Address) -> None:
+    async def _listen(self, secret: Secret, bind: Address, heartbeat_limit_s: float) -> None:
         listener = await serve_sessions(bind, secret, self._serve, lost_limit_s=LOST_LIMIT_S)
-        self._jobs[job] = Job(secret, listener, str(listener.address))
+        address = str(listener.address)
+        self._jobs[job_of(secret)] = Job(secret, listener, address, heartbeat_limit_s)
 
     def leave(self, job: str) -> None:
         """Stop to listen for a job and forget its hosts; from any other thread."""
@@ -167,6 +178,7 @@ class Connections:
                 host,
                 job.secret,
                 self._hello(job),
+                heartbeat_limit_s=job.heartbeat_limit_s,
                 listener=self._user,
                 tasks=self._user.io.tasks,
             )

@@ -139,6 +139,7 @@ class LocalAgent:
         self._runtime = runtime
         if self._process is not None:
             self._pidfd = os.pidfd_open(self._process.pid)
+            runtime.connections.fences[self.host.agent_address] = self._process.kill
             runtime.io.post(self._watch, runtime, self._pidfd)
 
     def _watch(self, runtime: Runtime, pidfd: int) -> None:
@@ -183,6 +184,8 @@ class LocalAgent:
 
     def unwatch(self) -> None:
         """Stop to tell of the agent's end."""
+        if self._runtime is not None:
+            self._runtime.connections.fences.pop(self.host.agent_address, None)
         if self._pidfd < 0 or self._runtime is None:
             return
         if self._runtime.io.is_stopped:

@@ -174,7 +174,13 @@ class Runtime:
         self._gone((name,), fault_of_exit(message, self.wall_clock.now()))
 
     def host_lost(self, host: HostRef, why: str) -> None:
-        """An agent is gone, and with it all workers of its host."""
+        """An agent is gone, and with it all workers of its host.
+
+        One that only does not answer is ended first, so that this becomes true.
+        """
+        fence = self.connections.fences.get(host.agent_address)
+        if fence is not None:
+            fence()
         reason = f"host {host.name} is lost: {why}"
         self._all_gone(host.agent_address, Fault("host_lost", reason, time_s=self.wall_clock.now()))
 

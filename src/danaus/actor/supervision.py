@@ -212,11 +212,12 @@ class SupervisionMachine:
         mesh = self._meshes.pop(mesh_id, None)
         if mesh is None:
             return
-        for other in [m for m in self._meshes.values() if m.spec.on == mesh_id]:
-            # Its owner may be another than that of the processes below: nobody waits for it.
-            del self._meshes[other.spec.mesh_id]
-            yield from self._maybe_clean_up(other.spec.owner)
-        yield from self._maybe_clean_up(mesh.spec.owner)
+        # What was on it may have other owners: they need not wait for it any more either.
+        ended = [mesh, *(m for m in self._meshes.values() if m.spec.on == mesh_id)]
+        for each in ended[1:]:
+            del self._meshes[each.spec.mesh_id]
+        for owner in dict.fromkeys(each.spec.owner for each in ended):
+            yield from self._maybe_clean_up(owner)
 
     def _leaving(self, actor: ActorKey | None) -> Iterator[Instruction]:
         if actor is None:

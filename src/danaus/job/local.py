@@ -45,7 +45,13 @@ class LocalJob:
         detached: Hosts go on without this program.
         sockets: Folder with a short path for unix sockets; None: in ``run_dir`` or, where that
             is too long, a temporary one.
+
+    Attributes:
+        heartbeat_limit_s: A host whose agent is silent for so many seconds, and then does not
+            answer either, is lost (P-2); set it before ``apply``.
     """
+
+    heartbeat_limit_s: float = 5.0
 
     def __init__(
         self,
@@ -81,7 +87,7 @@ class LocalJob:
         options = self._options()
         runtime = get_runtime()
         self._job = runtime.connections.join(
-            Secret.load(options.secret_path), self._controller_address()
+            Secret.load(options.secret_path), self._controller_address(), self.heartbeat_limit_s
         )
         self._agents = [LocalAgent(f"host{n}", options) for n in range(self._num_hosts)]
         try:

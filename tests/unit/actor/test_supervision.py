@@ -188,8 +188,9 @@ def test_what_an_actor_owns_ends_before_it_cleans_up(owned):
     owned.handle(mesh("second", BOSS))
     said = owned.handle(ActorLeaving(BOSS))
     assert said == (EndMesh("second"), EndMesh("m"))
+    assert owned.handle(MeshEnded("second")) == ()
+    assert owned.handle(MeshEnded("m")) == (CleanUp(BOSS),)
     assert owned.handle(MeshEnded("m")) == ()
-    assert owned.handle(MeshEnded("second")) == (CleanUp(BOSS),)
 
 
 def test_an_actor_that_owns_nothing_cleans_up_at_once(machine):
