@@ -81,6 +81,19 @@ class Roster:
         process = self.processes.get(member)
         if process is not None:
             process.beat_at = max(process.beat_at, now)
+            if process.join is not None and self.unreachable.pop(member, None) is not None:
+                process.fenced_at = None
+
+    def give_up(self, process: Process, reason: str) -> None:
+        """Count a process that could not be fenced as out of reach.
+
+        One that asks and has beaten since is neither hung nor out of reach.
+        """
+        asks = process.join is not None and process.fenced_at is not None
+        if asks and process.beat_at > (process.fenced_at or 0.0):
+            process.fenced_at = None
+        else:
+            self.unreachable[process.seat.member] = reason
 
     def ask(self, process: Process, join: Join, now: float) -> None:
         """Note an outstanding join; who asks is within reach again."""

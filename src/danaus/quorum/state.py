@@ -274,8 +274,9 @@ class QuorumMachine:
 
     def _unreachable(self, event: Unreachable) -> None:
         roster = self._s.roster
-        if event.member in roster.processes and event.member not in roster.dead:
-            roster.unreachable[event.member] = event.reason
+        process = roster.processes.get(event.member)
+        if process is not None and event.member not in roster.dead:
+            roster.give_up(process, event.reason)
 
     def _disconnected(self, event: Disconnected) -> None:
         process = self._s.roster.processes.get(event.member)

@@ -41,9 +41,8 @@ def watch_processes(s: Situation) -> None:
         elif loss := s.roster.loss(of):
             s.fence(process, f"its replica {loss}")
         if process.fenced_at is not None and s.now - process.fenced_at >= s.settings.fence_limit_s:
-            s.roster.unreachable[member] = (
-                f"{process.fence_reason}; not killed within {s.settings.fence_limit_s:g} s"
-            )
+            within = f"not killed within {s.settings.fence_limit_s:g} s"
+            s.roster.give_up(process, f"{process.fence_reason}; {within}")
 
 
 def tell_members(s: Situation) -> None:

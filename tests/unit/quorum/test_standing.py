@@ -294,3 +294,27 @@ def test_the_first_quorum_waits_for_those_that_are_expected(expected: int) -> No
         town.wait(11.0)
     assert names(b.told)[-1] == "b"
     assert a.told is not None
+
+
+def test_one_that_asks_while_it_cannot_be_fenced_is_not_left_behind() -> None:
+    town = Town()
+    a, b = town.start("a", "b")
+    town.join(a)
+    assert fenced(town.wait(5.5, silent=(b,))) == ["b/0#0"]
+    town.join(b)  # its way to the service is back before its agent's
+    town.now += 0.1
+    town.do(Beaten(b.member, None))
+    assert "fencing b/0#0" in b.waiting
+    town.do(Unreachable(b.member, "its agent does not answer"))
+    assert names(a.told) == names(b.told) == ["a", "b"]
+
+
+def test_one_that_is_heard_again_while_its_ask_is_outstanding_is_within_reach_again() -> None:
+    town = Town()
+    a, b = town.start("a", "b")
+    town.join(b)
+    town.wait(8.0, silent=(b,))
+    assert town.machine.is_lost(b.member)
+    town.do(Beaten(b.member, None))
+    town.join(a)
+    assert names(a.told) == names(b.told) == ["a", "b"]
