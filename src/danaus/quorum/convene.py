@@ -161,13 +161,12 @@ def _conclude(s: Situation, decision: Decision, *, view: View, outcome: Outcome)
     restorable = min(report.restorable_step for report in reports)
     history = History(s.previous, None if s.by_hearsay else s.standing, s.began)
     if why := why_restore(history, decision, restorable):
-        if not agreement.holders and agreement.diverged:
-            s.diverged = (*s.diverged, agreement.step)
         nothing = Outcome(0, "none", why)
         everyone = sorted([*members, *learners])
         reason = _join(decision, why)
         formation = Formation(everyone, (), "restore", restorable, 0, nothing, reason)
-        _announce(s, formation)
+        apart = (agreement.step,) if agreement.diverged and not agreement.holders else ()
+        _announce(s, formation, (*s.diverged, *apart))
         return
     _judge_learners(s, view.replicas, agreement)
     learners = [of for of in learners if not s.roster.gone(of, s.now)]
@@ -185,7 +184,7 @@ def _conclude(s: Situation, decision: Decision, *, view: View, outcome: Outcome)
         _join(decision, _on_learners(learners, agreement)),
         finished,
     )
-    _announce(s, formation)
+    _announce(s, formation, s.diverged)
 
 
 def _join(decision: Decision, more: str) -> str:
@@ -265,7 +264,7 @@ def _release_late(s: Situation, of: Incarnation) -> None:
         s.out.append(Abort(late, AbortExchange(s.standing.epoch, (), reason)))
 
 
-def _announce(s: Situation, formation: Formation) -> None:
+def _announce(s: Situation, formation: Formation, diverged: tuple[int, ...]) -> None:
     """Save, then announce; what was asked is answered."""
     previous = s.previous
     floor = max(s.floor, s.forgotten, *([previous.epoch] if previous is not None else []))
@@ -276,7 +275,7 @@ def _announce(s: Situation, formation: Formation) -> None:
     patience = max((s.lessons.patience(of) for of in formation.learners), default=1)
     hold_until = s.now + s.settings.hold_limit_s * patience if told.hold else s.now
     s.undo = Undo(s.standing, s.diverged, s.episode, [])
-    s.standing, s.floor = told, epoch
+    s.standing, s.floor, s.diverged = told, epoch, diverged
     s.episode = Episode(hold_until=hold_until)
     _answer(s, told)
 

@@ -293,3 +293,19 @@ def test_the_run_is_finished_when_every_member_is_done_and_all_who_come_are_told
     assert later.told is not None
     assert later.told.finished
     assert later.seat == seat("d")
+
+
+def test_a_divergence_whose_healing_could_not_be_saved_is_still_the_first() -> None:
+    town = Town()
+    a, b = town.start("a", "b")
+    for peer in (a, b):
+        peer.commit(4)
+    b.become(fingerprint="flipped")
+    machine = town.machine
+    machine.handle(JoinAsked(Join(a.seat, a.report, 7)), 101.0)
+    out = machine.handle(JoinAsked(Join(b.seat, b.report, 7)), 101.0)
+    assert [o.saved.diverged for o in out if isinstance(o, Persist)] == [(4,)]
+    machine.handle(DiskFailed("no space left"), 101.0)
+    out = machine.handle(TimePassed(), 102.5)
+    assert not [o for o in out if isinstance(o, Refuse)]
+    assert [o.saved.diverged for o in out if isinstance(o, Persist)] == [(4,)]
