@@ -29,9 +29,10 @@ from danaus.wire.frame import DEFAULT_MAX_FRAME_BYTES, Buffer, Frame, Kind
 from danaus.wire.greeting import Greeting, connect
 from danaus.wire.handshake import Acceptor, Dialler
 from danaus.wire.inbox import Inbox
+from danaus.wire.memory_transport import MemoryTransport
 from danaus.wire.owned_tasks import OwnedTasks
 from danaus.wire.secret import Secret
-from danaus.wire.transport import MemoryTransport, SocketTransport, Transport
+from danaus.wire.transport import SocketTransport, Transport
 
 HANDSHAKE_LIMIT_S = 5.0
 _MAX_UNPROVEN = 512
@@ -135,7 +136,9 @@ class Channel:
     def close(self) -> None:
         """End the channel now.  What ``send`` returned for still arrives; what is queued does not.
 
-        Callbacks of ``attach`` are not called any more.
+        Over TCP it arrives only if the peer sends nothing meanwhile: the kernel answers that with
+        a reset.  Who cannot know uses a session, whose ends agree on the end.  Callbacks of
+        ``attach`` are not called any more.
         """
         self._on_frames = self._on_lost = None
         if self._ended is None:

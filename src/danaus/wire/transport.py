@@ -1,4 +1,4 @@
-"""Frames over one connected socket, on an asyncio loop; and the same in memory, for tests.
+"""Frames over one connected socket, on an asyncio loop.
 
 Owns the socket once started: reading into the parser's memory, writing without copying what is
 large, and the order of both.  Asks the loop only for readiness (``add_reader``), so that it
@@ -111,6 +111,7 @@ class SocketTransport:
         self._receiver: Receiver | None = None
         self._reading = False
         self._ended: DanausError | None = None
+        self._broken: ChannelClosed | None = None
         self._out: collections.deque[Buffer] = collections.deque()
         self._queued_bytes = 0  # ever
         self._written_bytes = 0  # ever
@@ -183,8 +184,8 @@ class SocketTransport:
     # -- writing ---------------------------------------------------------------------------
 
     def push(self, kind: Kind, parts: Sequence[Buffer], *, number: int, ack: int) -> int:
-        if self._ended is not None:
-            raise ChannelClosed(self.peer, _why(self._ended))
+        if self._ended is not None or self._broken is not None:
+            raise ChannelClosed(self.peer, why_ended(self._ended or self._broken))
         bodies = [flat(part) for part in parts]
         head = encode_head(
             kind, bodies, number=number, ack=ack, max_frame_bytes=self._max_frame_bytes
@@ -208,7 +209,7 @@ class SocketTransport:
         if self._written_bytes >= mark:
             return
         if self._ended is not None:
-            raise ChannelClosed(self.peer, _why(self._ended))
+            raise ChannelClosed(self.peer, why_ended(self._ended))
         future: asyncio.Future[None] = self._loop.create_future()
         self._waiters.append((mark, future))
         await future
@@ -237,14 +238,40 @@ class SocketTransport:
         except (BlockingIOError, InterruptedError):
             pass
         except OSError as error:
-            self._loop.call_soon(self._lose, ChannelClosed(self.peer, error.strerror or str(error)))
-            return
+            self._break(error)
         if out and not self._awaiting_room:
             self._awaiting_room = True
             self._loop.add_writer(self._fd, self._flush)
         elif not out and self._awaiting_room:
             self._awaiting_room = False
             self._loop.remove_writer(self._fd)
+
+    def _break(self, error: OSError) -> None:
+        """Note that nothing more can be sent; what the peer sent before it left is still read."""
+        if self._broken is None:
+            self._broken = ChannelClosed(self.peer, error.strerror or str(error))
+            self._out.clear()
+            self._loop.call_soon(self._read_out)
+
+    def _read_out(self) -> None:
+        self.resume()
+        self._readable()
+        if self._reading:
+            # Came to the end of what had arrived, or of a turn's share of it.
+            if self._reads_left():
+                self._loop.call_soon(self._read_out)
+            elif self._broken is not None:
+                self._lose(self._broken)
+
+    def _reads_left(self) -> bool:
+        """Tell whether more bytes lie ready; an end or an error counts as one."""
+        try:
+            self._sock.recv(1, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError:
+            return True
+        return True
 
     def _consume(self, sent: int) -> None:
         self._written_bytes += sent
@@ -289,89 +316,11 @@ class SocketTransport:
         self._out.clear()
         for _, future in self._waiters:
             if not future.done():
-                future.set_exception(ChannelClosed(self.peer, _why(error)))
+                future.set_exception(ChannelClosed(self.peer, why_ended(error)))
         self._waiters.clear()
 
 
-class MemoryTransport:
-    """A transport to another one of the same loop; frames go through the same parser."""
-
-    def __init__(self, peer: str, max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES) -> None:
-        self.peer = peer
-        self.other: MemoryTransport | None = None
-        self._loop = asyncio.get_running_loop()
-        self._max_frame_bytes = max_frame_bytes
-        self._parser = FrameParser(peer, max_frame_bytes)
-        self._receiver: Receiver | None = None
-        self._arrived: collections.deque[bytes] = collections.deque()
-        self._paused = False
-        self._ended: DanausError | None = None
-        self._queued_bytes = 0
-
-    def start(self, receiver: Receiver) -> None:
-        self._receiver = receiver
-        self._loop.call_soon(self._deliver)
-
-    def push(self, kind: Kind, parts: Sequence[Buffer], *, number: int, ack: int) -> int:
-        if self._ended is not None or self.other is None:
-            raise ChannelClosed(self.peer, _why(self._ended))
-        bodies = [flat(part) for part in parts]
-        head = encode_head(
-            kind, bodies, number=number, ack=ack, max_frame_bytes=self._max_frame_bytes
-        )
-        self.other.put(b"".join((head, *bodies)))
-        self._queued_bytes += 1
-        return self._queued_bytes
-
-    async def written(self, mark: int) -> None:
-        if self._ended is not None:
-            raise ChannelClosed(self.peer, _why(self._ended))
-
-    def keep_copies(self) -> None:
-        """Nothing to do: ``push`` copied."""
-
-    def put(self, data: bytes) -> None:
-        """Take bytes from the other end."""
-        self._arrived.append(data)
-        self._loop.call_soon(self._deliver)
-
-    def pause(self) -> None:
-        self._paused = True
-
-    def resume(self) -> None:
-        self._paused = False
-        self._loop.call_soon(self._deliver)
-
-    def close(self) -> None:
-        if self._ended is None:
-            self._ended = ChannelClosed(self.peer, "this side closed it")
-            if self.other is not None:
-                lost = ChannelClosed(self.other.peer, "the peer closed it")
-                self._loop.call_soon(self.other.lose, lost)
-
-    def lose(self, error: DanausError) -> None:
-        """End because of ``error``, and tell the receiver."""
-        if self._ended is None:
-            self._deliver()
-            self.close()
-            self._ended = error
-            if self._receiver is not None:
-                self._receiver.transport_lost(error)
-
-    def _deliver(self) -> None:
-        while self._arrived and self._receiver is not None:
-            if self._paused or self._ended is not None:
-                return
-            try:
-                frames = self._parser.feed(self._arrived.popleft())
-            except FrameDamaged as damage:
-                _log.warning("%s", damage)
-                self.lose(damage)
-                return
-            self._receiver.frames_arrived(frames)
-
-
-def _why(ended: DanausError | None) -> str:
+def why_ended(ended: DanausError | None) -> str:
     if isinstance(ended, ChannelClosed | FrameDamaged):
         return ended.why
     return str(ended) if ended else "it has no other end"

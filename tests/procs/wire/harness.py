@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
 import struct
 from collections.abc import Callable, Coroutine, Sequence
@@ -16,10 +15,6 @@ from danaus.wire.channel import Channel
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 ChannelPair = Callable[[], AbstractAsyncContextManager[tuple[Channel, Channel]]]
-
-
-def open_descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
 
 
 class Relay:

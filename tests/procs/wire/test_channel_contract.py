@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 from tests.procs.wire.harness import ChannelPair, Run
@@ -105,5 +106,32 @@ def test_a_cancelled_receive_loses_nothing(run: Run, channel_pair: ChannelPair) 
                     await b.recv()
             await a.send([b"one"])
             assert await b.recv() == [b"one"]
+
+    run(work())
+
+
+def test_what_a_peer_sent_before_it_left_arrives_although_sending_fails(
+    run: Run, channel_pair: ChannelPair
+) -> None:
+    async def work() -> None:
+        async with channel_pair() as (a, b):
+            if b.peer.startswith("tcp"):
+                return  # there the kernel throws away what was not read yet
+            await a.send([b"first"])
+            assert await b.recv() == [b"first"]
+            b.pause()
+            for n in range(200):
+                await a.send([b"%d" % n, bytes(50)])
+            await a.send([b"last"])
+            a.close()
+            for _ in range(3):
+                with contextlib.suppress(ChannelClosed):
+                    b.push([b"in vain"])
+            b.resume()
+            for n in range(200):
+                assert await b.recv() == [b"%d" % n, bytes(50)]
+            assert await b.recv() == [b"last"]
+            with pytest.raises(ChannelClosed):
+                await b.recv()
 
     run(work())
