@@ -35,7 +35,7 @@ def main(spec: WorkerSpec, secret: Secret) -> int:
     faulthandler.register(STACKS_SIGNAL, file=sys.stderr, all_threads=True)
     faulthandler.enable(file=sys.stderr)
     ending = threading.Event()
-    codes: list[int] = []
+    codes: list[int] = []  # of ``sys.exit`` in users' code; none: the agent asks for the end
 
     def leave(code: int) -> None:
         codes.append(code)
@@ -50,7 +50,7 @@ def main(spec: WorkerSpec, secret: Secret) -> int:
         host=spec.host,
         rank=spec.rank,
     )
-    runtime = Runtime(info, on_stop=lambda: leave(0), on_exit=leave)
+    runtime = Runtime(info, on_stop=ending.set, on_exit=leave)
     set_runtime(runtime)
     job = runtime.connections.join(secret, Address.parse(spec.bind))
     address = runtime.connections.address_of(job)
@@ -59,6 +59,7 @@ def main(spec: WorkerSpec, secret: Secret) -> int:
         lambda: runtime.connections.agent(host).say(talk.WorkerReady(spec.process_id, address))
     )
     ending.wait()
-    if codes[0] == 0:
-        runtime.shut_down(_CLEANUP_LIMIT_S)
-    return codes[0]
+    if codes:
+        return codes[0]
+    runtime.shut_down(_CLEANUP_LIMIT_S)
+    return 0
