@@ -1,0 +1,32 @@
+"""The examples of this room end as they say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.mark.parametrize(
+    ("name", "ending"),
+    [
+        ("mesh", "all processes are gone"),
+        ("supervision", "2 of 3 workers went on, w1 was started again"),
+    ],
+)
+def test_an_example_reaches_its_end(name, ending):
+    command = [sys.executable, str(ROOT / "examples" / f"{name}.py")]
+    done = subprocess.run(
+        command,
+        env={"PYTHONPATH": str(ROOT / "src")},
+        timeout=50,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == ending
+    assert done.stderr == ""
