@@ -188,7 +188,7 @@ def _conclude(s: Situation, decision: Decision, *, view: View, outcome: Outcome)
 
 
 def _join(decision: Decision, more: str) -> str:
-    return f"{decision.reason}; {more}" if more else decision.reason
+    return f"{decision.reason}; {more}" if more and more not in decision.reason else decision.reason
 
 
 def _on_learners(learners: list[Incarnation], agreement: Agreement) -> str:

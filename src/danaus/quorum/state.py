@@ -284,9 +284,13 @@ class QuorumMachine:
             self._s.out.append(ProbeProcess(process.seat))
 
     def _hang_suspected(self, event: HangSuspected) -> None:
-        process = self._s.roster.processes.get(event.member)
-        if process is not None:
-            self._s.fence(process, event.reason, save_stacks=True)
+        s, process = self._s, self._s.roster.processes.get(event.member)
+        if process is None:
+            return
+        if event.member in s.roster.unreachable:  # it may be within reach of a kill by now
+            s.out.append(Fence(process.seat, event.reason, save_stacks=True))
+        else:
+            s.fence(process, event.reason, save_stacks=True)
 
     def _rebuild_asked(self, event: RebuildAsked) -> None:
         self._s.episode.rebuild = event.reason

@@ -318,3 +318,11 @@ def test_one_that_is_heard_again_while_its_ask_is_outstanding_is_within_reach_ag
     town.do(Beaten(b.member, None))
     town.join(a)
     assert names(a.told) == names(b.told) == ["a", "b"]
+
+
+def test_a_hang_of_one_that_was_out_of_reach_is_fenced_again() -> None:
+    town = Town()
+    _, b = town.start("a", "b")
+    town.do(HangSuspected(b.member, "stands still"))
+    town.do(Unreachable(b.member, "its agent does not answer"))
+    assert fenced(town.do(HangSuspected(b.member, "stands still"))) == ["b/0#0"]
