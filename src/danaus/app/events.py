@@ -19,6 +19,8 @@ fault_injected       fault (unique id), kind (see ``FaultKind``), target (replic
                      ``"quorum service"``), text (words); and of the victim: process_id, pid,
                      incarnation where it has them
 process_started      replica, rank, incarnation, process_id, pid
+worker_ready         replica, incarnation, platform, reason (why that platform), environment,
+                     state_bytes, snapshot_room_bytes (beyond it a donor pauses, H-2)
 process_exited       replica, rank, incarnation, process_id, pid, exit_code, signal (name, e.g.
                      ``"SIGKILL"``), kind (of MeshFailure), reason, expected (true for a stop
                      that the controller asked for)
@@ -56,6 +58,7 @@ class Event(enum.StrEnum):
     RUN_RESUMED = "run_resumed"
     FAULT_INJECTED = "fault_injected"
     PROCESS_STARTED = "process_started"
+    WORKER_READY = "worker_ready"
     PROCESS_EXITED = "process_exited"
     HANG_NOTICED = "hang_noticed"
     QUORUM_ANNOUNCED = "quorum_announced"

@@ -27,6 +27,7 @@ from danaus.app.run_folder import RunFolder
 from danaus.app.service_keeper import ServiceKeeper
 from danaus.app.settings import RunConfig
 from danaus.app.worker import WorkerJob, WorkerResult
+from danaus.core.config import describe
 from danaus.core.errors import Diverged
 from danaus.core.journal import Journal
 from danaus.ft.observer import Observer
@@ -131,6 +132,7 @@ class RunController(Actor):
         self._record_begin()
         try:
             await asyncio.to_thread(self._job.apply)
+            self._save_addresses()
             async with asyncio.TaskGroup() as tasks:
                 service = tasks.create_task(self._service.run())
                 keepers = [tasks.create_task(keeper.run()) for keeper in self._keepers]
@@ -191,7 +193,9 @@ class RunController(Actor):
         """Return the host of a replica, a new one where the last was lost."""
         if place in self._lost_hosts:
             self._lost_hosts.discard(place)
-            return await asyncio.to_thread(self._job.replace, "hosts", place)
+            host = await asyncio.to_thread(self._job.replace, "hosts", place)
+            self._save_addresses()
+            return host
         return self._job.state().hosts.slice(hosts=place)
 
     def _worker_job(self, replica_id: str, incarnation: int) -> WorkerJob:
@@ -201,12 +205,18 @@ class RunController(Actor):
             sockets=str(self._folder.sockets()),
             quorum_address=self._service.address,
             replica_id=replica_id,
+            num_replicas=order.config.replicas,
             num_ranks=order.config.parallel.shard,
             incarnation=incarnation,
             train=order.config,
             niceness=order.niceness,
             observers=order.observers.get(replica_id, ()),
         )
+
+    def _save_addresses(self) -> None:
+        """Write down where the hosts' agents are, for whoever takes over this run (A-12)."""
+        hosts = {host.name: host.agent_address for host in self._job.state().hosts.hosts}
+        self._folder.save_addresses(agents=hosts, agent_pids=self._job.agent_pids())
 
     # -- the end ----------------------------------------------------------------------------
 
@@ -257,6 +267,7 @@ class RunController(Actor):
             ranks=config.parallel.shard,
             steps=config.step.num_steps,
             pid=os.getpid(),
+            settings={each.name: [each.value, each.reason] for each in describe(config)},
         )
 
 

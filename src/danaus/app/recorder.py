@@ -16,6 +16,7 @@ from danaus.ft.ledger import Committed
 from danaus.ft.observer import Moment, Observer
 from danaus.ft.place import Place
 from danaus.ft.work import StepResult
+from danaus.platform.choice import Choice
 from danaus.quorum.messages import Epoch
 from danaus.train.metrics import Metrics
 from danaus.train.replica import ReplicaWork
@@ -61,6 +62,18 @@ class Recorder(Observer):
         if self._metrics is not None:
             self._metrics.close()
         self._journal.close()
+
+    def started(self, choice: Choice, room_bytes: int) -> None:
+        """Write down what this process computes on, and why, and what it may lend to learners."""
+        state_bytes = sum(t.numel() * t.element_size() for t in self._work.state().values())
+        self._record(
+            Event.WORKER_READY,
+            platform=choice.platform.kind,
+            reason=choice.reason,
+            environment=choice.platform.environment(),
+            state_bytes=state_bytes,
+            snapshot_room_bytes=room_bytes,
+        )
 
     def entered(self, step: int, phase: Phase, number: int) -> None:
         if self._position is not None:

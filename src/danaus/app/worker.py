@@ -34,6 +34,7 @@ class WorkerJob:
         sockets: A folder whose path is short enough for unix sockets.
         quorum_address: Where the quorum service listens.
         replica_id: Stable name.
+        num_replicas: Replicas of the run when all are there.
         num_ranks: Processes of the replica.
         incarnation: Of this start.
         train: The run's training settings.
@@ -45,6 +46,7 @@ class WorkerJob:
     sockets: str
     quorum_address: str
     replica_id: str
+    num_replicas: int
     num_ranks: int
     incarnation: int
     train: TrainConfig
@@ -86,7 +88,8 @@ class ReplicaWorker(Actor):
         job, run_dir = self._job, Path(self._job.run_dir)
         work = ReplicaWork.build(job.train, place, shards, run_dir / "checkpoints")
         steps = job.train.step
-        plan = StepPlan(steps.num_steps, steps.num_leaves, steps.leaf_size)
+        elastic = job.num_replicas if steps.batch == "elastic" else 0
+        plan = StepPlan(steps.num_steps, steps.num_leaves, steps.leaf_size, elastic)
         opened = Opened(
             at=time.time(),
             member=place.member,
@@ -103,6 +106,7 @@ class ReplicaWorker(Actor):
             ) as recorder,
             Participant(place, work, plan, ledger=ledger, observer=recorder) as participant,
         ):
+            recorder.started(choice, participant.snapshot_room_bytes)
             for attempt in participant.attempts():
                 for leaf in attempt.leaves():
                     attempt.add(leaf, work.compute_leaf(attempt.step, leaf.microbatches))

@@ -52,7 +52,7 @@ class Crew:
         listener: Where peers dial this process.
         secret: The job's.
         me: This process.
-        num_leaves: Leaves of a step.
+        leaves_of: Leaves of a step that so many replicas share.
         on_collective: Called with a number that grows with each exchange of a group (P-3).
         aborted: Tells why an epoch has ended, None while it stands.
     """
@@ -63,12 +63,12 @@ class Crew:
         secret: Secret,
         me: MemberId,
         *,
-        num_leaves: int,
+        leaves_of: Callable[[int], int],
         on_collective: Callable[[int], None],
         aborted: Callable[[Epoch], str | None],
     ) -> None:
         self._secret, self._me = secret, me
-        self._num_leaves = num_leaves
+        self._leaves_of, self._num_leaves = leaves_of, 0
         self._on_collective, self._aborted = on_collective, aborted
         self._meeting = MeetingPoint(listener)
         self._workspace: Workspace | None = None
@@ -113,6 +113,7 @@ class Crew:
     def _share(self, told: Announcement) -> None:
         """Settle who computes what, the same at every member (T-4)."""
         self.replica_ids = told.replica_ids
+        self._num_leaves = self._leaves_of(len(self.replica_ids))
         runs = assign(self._num_leaves, len(self.replica_ids))
         self._plan = plan_reduction(self._num_leaves, runs)
         mine = self.replica_ids.index(self._me.replica_id)

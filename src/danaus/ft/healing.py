@@ -41,6 +41,11 @@ class Healer:
         """Stop serving."""
         self._server.close()
 
+    @property
+    def room_bytes(self) -> int:
+        """Memory that snapshots may take."""
+        return self._server.room_bytes
+
     def serve(self, order: on.Serve, state: dict[str, Tensor]) -> None:
         """Publish a snapshot of the state for the learners of an epoch."""
         self._server.publish(

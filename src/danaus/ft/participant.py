@@ -49,18 +49,27 @@ class StepPlan:
         num_steps: Steps of the run.
         num_leaves: Leaves of a step, the unit that replicas share.
         leaf_size: Microbatches of a leaf.
+        elastic_replicas: 0: the batch is constant.  Else a step has all its leaves with so many
+            replicas, and proportionally fewer with fewer.
         veto: Whether unequal fingerprints refuse a step (Q-9); the same at every member.
     """
 
     num_steps: int
     num_leaves: int
     leaf_size: int = 1
+    elastic_replicas: int = 0
     veto: bool = True
 
     def __post_init__(self) -> None:
         for name in ("num_steps", "num_leaves", "leaf_size"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}", "at least 1")
+
+    def leaves_of(self, num_replicas: int) -> int:
+        """Return the leaves of a step that so many replicas share."""
+        if not self.elastic_replicas or num_replicas >= self.elastic_replicas:
+            return self.num_leaves
+        return max(1, self.num_leaves * num_replicas // self.elastic_replicas)
 
 
 class Participant:
@@ -109,7 +118,7 @@ class Participant:
             self._listener,
             secret,
             place.member,
-            num_leaves=plan.num_leaves,
+            leaves_of=plan.leaves_of,
             on_collective=self._collective,
             aborted=self._flags.aborted,
         )
@@ -166,6 +175,11 @@ class Participant:
     def replica_ids(self) -> tuple[str, ...]:
         """The replicas of the standing quorum, in the order of their ranks."""
         return self._crew.replica_ids
+
+    @property
+    def snapshot_room_bytes(self) -> int:
+        """Memory that snapshots for learners may take; beyond it a donor pauses (H-2)."""
+        return self._healer.room_bytes
 
     def attempts(self) -> Iterator[Attempt]:
         """Hand out tries of steps until the run is done.
@@ -250,7 +264,7 @@ class Participant:
             order.epoch,
             order.step,
             digest,
-            fingerprint=self._work.fingerprint(),
+            fingerprint=self._fingerprint(),
             refusal=self._work.check(order.step, self._crew.reduced) or "",
         )
 
@@ -268,7 +282,7 @@ class Participant:
     def _apply(self, order: on.Apply) -> on.Event:
         self._enter(order.step, Phase.APPLY)
         result = self._work.apply(order.step, self._crew.reduced)
-        fingerprint = self._work.fingerprint()
+        fingerprint = self._fingerprint()
         line = self._line(order, result, fingerprint)
         if self._ledger is not None:
             self._ledger.append(line)
@@ -278,7 +292,7 @@ class Participant:
 
     def _line(self, order: on.Apply, result: StepResult, fingerprint: str) -> Committed:
         shares = self._crew.shares
-        leaves = range(self._plan.num_leaves)
+        leaves = range(self._plan.leaves_of(len(shares.runs)))
         return Committed(
             at=time.time(),
             step=order.step,
@@ -314,6 +328,13 @@ class Participant:
 
     def _serve(self, order: on.Serve) -> None:
         self._healer.serve(order, self._work.state())
+
+    def _fingerprint(self) -> str:
+        """Take the state's fingerprint; its cost stands in the ledger's durations (Q-9)."""
+        before = self._spent.enter("fingerprint")
+        value = self._work.fingerprint()
+        self._spent.enter(before)
+        return value
 
     def _collective(self, number: int) -> None:
         """Move the position on as the group begins an exchange (P-3)."""

@@ -18,13 +18,14 @@ class Stopwatch:
         self._since = self._clock.now()
         self._spent_s: dict[str, float] = {}
 
-    def enter(self, phase: str) -> None:
-        """The time from here on belongs to ``phase``."""
+    def enter(self, phase: str) -> str:
+        """The time from here on belongs to ``phase``; return the one before."""
         now = self._clock.now()
         if self._phase:
             spent_s = self._spent_s.get(self._phase, 0.0) + now - self._since
             self._spent_s[self._phase] = spent_s
-        self._phase, self._since = phase, now
+        before, self._phase, self._since = self._phase, phase, now
+        return before
 
     def take(self) -> dict[str, float]:
         """Return the seconds by phase, and begin anew in the same phase."""

@@ -89,6 +89,9 @@ class StepConfig:
         seq_len: Tokens in a row.
         num_steps: Steps of the run.
         seed: Fixes initial weights, the order of samples and every other draw.
+        batch: constant: a step is the same microbatches, whoever is alive. elastic: a step
+            shrinks with its members; what it leaves out is not read in that pass over the text,
+            and the bits are no longer those of an undisturbed run.
     """
 
     num_microbatches: int = 8
@@ -97,6 +100,7 @@ class StepConfig:
     seq_len: int = 128
     num_steps: int = 300
     seed: int = 1
+    batch: str = "constant"
 
     def __post_init__(self) -> None:
         for name in ("num_microbatches", "leaf_size", "microbatch_size", "seq_len", "num_steps"):
@@ -108,6 +112,8 @@ class StepConfig:
                 f"step.leaf_size {self.leaf_size}",
                 "num_microbatches must be a multiple of leaf_size",
             )
+        if self.batch not in ("constant", "elastic"):
+            raise ConfigError(f"step.batch is {self.batch!r}", "constant or elastic")
         if self.num_tokens > MOST_TOKENS_PER_STEP:
             raise ConfigError(
                 f"a step of {self.num_tokens} tokens",

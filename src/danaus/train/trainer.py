@@ -208,8 +208,10 @@ class Trainer:
         """
         if not bool(torch.isfinite(flat).all()):
             return f"the gradient is not finite in {self.layout.first_not_finite(flat)}"
-        if float(flat[-1]) != self.config.step.num_tokens:
-            return f"{float(flat[-1]):.0f} tokens of {self.config.step.num_tokens} were summed"
+        step, num_tokens = self.config.step, float(flat[-1])
+        short = step.batch == "elastic" and 0 < num_tokens < step.num_tokens
+        if num_tokens != step.num_tokens and not short:
+            return f"{num_tokens:.0f} tokens of {step.num_tokens} were summed"
         return None
 
     def apply(self, step: int, flat: Tensor) -> StepResult:
