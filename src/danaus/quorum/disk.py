@@ -21,6 +21,7 @@ import xxhash
 from danaus.quorum.events import Saved
 
 FILE = "state.json"
+MARK = "began"
 FORMAT = "danaus quorum 1"
 _log = logging.getLogger("danaus.quorum")
 
@@ -45,6 +46,7 @@ class QuorumDisk:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE
+        self._mark = folder / MARK
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def save(self, saved: Saved) -> None:
@@ -63,7 +65,14 @@ class QuorumDisk:
             with contextlib.suppress(OSError):
                 beside.unlink(missing_ok=True)
             raise
+        if not self._mark.exists():
+            _write_synced(self._mark, b"")
         _sync_folder(self.path.parent)
+
+    @property
+    def began(self) -> bool:
+        """Tell whether anything was ever saved here, even if it is lost now."""
+        return self._mark.exists() or self.path.exists()
 
     def load(self) -> Saved | None:
         """Return what is saved; None where nothing is, or nothing that can be trusted.

@@ -322,7 +322,8 @@ async def serve(options: ServiceOptions) -> None:
     """Run the service until it is told to end, or its controller is gone."""
     secret = Secret.load(options.secret_file)
     disk = QuorumDisk(options.folder)
-    machine = options.machine(disk.load())
+    began = disk.began
+    machine = options.machine(disk.load(), began=began)
     journal = Journal(options.journal) if options.journal is not None else None
     judge = StallJudge(options.progress)
     service = QuorumService(machine, disk, secret, judge=judge, journal=journal)

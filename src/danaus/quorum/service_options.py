@@ -6,6 +6,7 @@ Owns reading it; what the options mean is said where they are used.
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,15 +30,25 @@ class ServiceOptions:
     quorum: QuorumSettings
     progress: ProgressSettings
 
-    def machine(self, saved: Saved | None) -> QuorumMachine:
-        """Return the machine, told what the disk and the run's ledgers hold."""
+    def machine(self, saved: Saved | None, *, began: bool) -> QuorumMachine:
+        """Return the machine, told what the disk and the run's ledgers hold.
+
+        Args:
+            saved: What the disk holds; None: nothing.
+            began: Something was saved before, so that nothing means that it was lost.
+        """
         traces = read_traces(self.ledger)
+        lost = saved is None and (began or traces.steps > 0)
+        # Where neither disk nor ledger names a term, the clock gives one that was not used: a
+        # run takes far longer than a second for each of its terms.
+        term = traces.term or (int(time.time()) if lost else 0)
         return QuorumMachine(
             self.quorum,
             saved,
             traces.steps,
             resume=self.resume,
-            ledger_term=traces.term,
+            lost=lost,
+            ledger_term=term,
         )
 
 

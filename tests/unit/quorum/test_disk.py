@@ -37,7 +37,7 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
         disk.save(saved(n))
         assert QuorumDisk(tmp_path / "quorum").load() == saved(n)
     assert os.stat(disk.path).st_mode & 0o777 == 0o600
-    assert os.listdir(tmp_path / "quorum") == ["state.json"]
+    assert sorted(os.listdir(tmp_path / "quorum")) == ["began", "state.json"]
 
 
 @pytest.mark.parametrize("cut", [0, 1, 100, -2])
@@ -82,4 +82,13 @@ def test_a_full_disk_keeps_what_was_there(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(OSError, match="No space left"):
         disk.save(saved(2))
     assert disk.load() == saved(1)
-    assert os.listdir(tmp_path) == ["state.json"]
+    assert sorted(os.listdir(tmp_path)) == ["began", "state.json"]
+
+
+def test_a_lost_file_is_known_to_have_been_there(tmp_path: Path) -> None:
+    disk = QuorumDisk(tmp_path)
+    assert not disk.began
+    disk.save(saved())
+    disk.path.unlink()
+    assert QuorumDisk(tmp_path).began
+    assert disk.load() is None

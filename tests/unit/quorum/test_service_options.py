@@ -1,0 +1,66 @@
+"""The service's command line, and what it reads from a run's ledgers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from danaus.quorum.events import Announce, JoinAsked, TimePassed
+from danaus.quorum.ledger_traces import LedgerTraces, read_traces
+from danaus.quorum.messages import Epoch, Join, StepReport
+from danaus.quorum.service_options import ServiceOptions, read_options
+from danaus.quorum.state import QuorumMachine
+
+from .quorum_cases import seat
+
+
+def options(folder: Path, *more: str) -> ServiceOptions:
+    needed = ["--folder", str(folder / "quorum"), "--address", "unix:/s", "--secret-file", "/x"]
+    return read_options([*needed, *more])
+
+
+def first_epoch(machine: QuorumMachine) -> Epoch | None:
+    machine.handle(JoinAsked(Join(seat("a"), StepReport(0, "seed"), 1)), 0.0)
+    for tick in range(8):
+        for said in machine.handle(TimePassed(), float(tick)):
+            if isinstance(said, Announce):
+                return said.announcement.epoch
+    return machine.epoch
+
+
+def test_limits_have_defaults_and_can_be_named(tmp_path: Path) -> None:
+    given = options(tmp_path)
+    assert given.progress.hang_limit_s is None
+    assert given.ledger == tmp_path / "ledger"
+    given = options(tmp_path, "--hang-limit-s", "3", "--min-replicas", "2", "--no-heal")
+    assert given.progress.hang_limit_s == 3.0
+    assert given.quorum.min_replicas == 2
+    assert not given.quorum.heal_divergence
+
+
+def test_a_mistake_is_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        options(tmp_path, "--hang-limit-s", "soon")
+    assert caught.value.code == 2
+    assert "invalid float value" in capsys.readouterr().err
+
+
+def test_ledgers_tell_the_last_step_and_the_highest_term(tmp_path: Path) -> None:
+    assert read_traces(tmp_path / "none") == LedgerTraces()
+    (tmp_path / "a-0.jsonl").write_text(
+        '{"line":"opened","at":1}\n{"line":"committed","step":7,"epoch":[2,3]}\n'
+        '{"line":"rolled_back","step":5,"term":3}\n{"line":"committed","st'
+    )
+    (tmp_path / "b-0.jsonl").write_bytes(b"\xff\n[1]\n")
+    assert read_traces(tmp_path) == LedgerTraces(steps=7, term=3)
+
+
+def test_a_first_start_begins_at_the_first_epoch(tmp_path: Path) -> None:
+    assert first_epoch(options(tmp_path).machine(None, began=False)) == Epoch(1, 1)
+
+
+def test_without_any_trace_the_clock_gives_a_term_that_was_not_used(tmp_path: Path) -> None:
+    epoch = first_epoch(options(tmp_path).machine(None, began=True))
+    assert epoch is not None
+    assert epoch.term > 1_000_000_000
