@@ -212,7 +212,7 @@ class Connections:
 
     def fail(self, process: ProcessName, fault: Fault) -> None:
         """End the link to a process that is gone, if there is one."""
-        link = self._links.get(process)
+        link = self._links.pop(process, None)
         if link is not None:
             link.fail(fault.reason, fault)
 

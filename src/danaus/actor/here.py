@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import shutil
 import tempfile
 import threading
@@ -34,7 +35,10 @@ class ImplicitHost:
         self.job = runtime.connections.join(secret, Address.unix(self._folder / "c"))
         options = HostOptions(self._folder, self._folder, secret_path)
         self._agent = LocalAgent("local", options)
-        (self.host,) = start_agents([self._agent], runtime)
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.close)
+            (self.host,) = start_agents([self._agent], runtime)
+            stack.pop_all()
 
     def close(self) -> None:
         """End the agent and remove the folder."""

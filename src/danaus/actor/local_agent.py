@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import select
 import signal
@@ -116,12 +117,9 @@ class LocalAgent:
         """
         poll = select.poll()
         poll.register(ready_fd, select.POLLIN)
-        try:
-            if not poll.poll(deadline.remaining_s() * 1000):
-                raise DeadlinePassed(f"the agent of {self.name} to listen", deadline.limit_s)
-            said = os.read(ready_fd, 4096).decode().strip()
-        finally:
-            os.close(ready_fd)
+        if not poll.poll(deadline.remaining_s() * 1000):
+            raise DeadlinePassed(f"the agent of {self.name} to listen", deadline.limit_s)
+        said = os.read(ready_fd, 4096).decode().strip()
         if not said:
             self.wait(_END_LIMIT_S)
             code = self._process.returncode if self._process is not None else None
@@ -223,8 +221,13 @@ def start_agents(
 ) -> tuple[HostRef, ...]:
     """Start agents side by side and wait until all listen."""
     deadline = Deadline.after(limit_s)
-    waiting = [(agent, agent.launch()) for agent in agents]
-    hosts = tuple(agent.await_ready(fd, deadline) for agent, fd in waiting)
+    with contextlib.ExitStack() as stack:
+        waiting = []
+        for agent in agents:
+            fd = agent.launch()
+            stack.callback(os.close, fd)
+            waiting.append((agent, fd))
+        hosts = tuple(agent.await_ready(fd, deadline) for agent, fd in waiting)
     for agent in agents:
         agent.watch(runtime)
     return hosts

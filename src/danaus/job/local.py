@@ -49,9 +49,11 @@ class LocalJob:
     Attributes:
         heartbeat_limit_s: A host whose agent is silent for so many seconds, and then does not
             answer either, is lost (P-2); set it before ``apply``.
+        bind: Where everyone listens, as in ``tcp:127.0.0.1:0``; None: unix sockets; likewise.
     """
 
     heartbeat_limit_s: float = 5.0
+    bind: Address | None = None
 
     def __init__(
         self,
@@ -168,7 +170,7 @@ class LocalJob:
         secret_path = self._secret_path = self._secret_path or run_dir / "secret"
         if not secret_path.exists():
             Secret.create(secret_path)
-        return HostOptions(run_dir, sockets, secret_path, self._preload, self._detached)
+        return HostOptions(run_dir, sockets, secret_path, self._preload, self._detached, self.bind)
 
     def _temporary_folder(self) -> Path:
         folder = Path(tempfile.mkdtemp(prefix="danaus-"))
@@ -183,6 +185,8 @@ class LocalJob:
         return self._temporary_folder()
 
     def _controller_address(self) -> Address:
+        if self.bind is not None:
+            return Address.tcp(self.bind.host, 0)
         if self._sockets is None:
             raise ConfigError(what="the folder of sockets is not known")
         return Address.unix(self._sockets / "controller")

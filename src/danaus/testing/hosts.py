@@ -24,6 +24,7 @@ from danaus.actor.pid_registry import PidRegistry
 from danaus.actor.procfs import read_stat
 from danaus.core.clock import Deadline
 from danaus.job.local import LocalJob
+from danaus.wire.address import Address
 
 _LIMIT_S = 20.0
 
@@ -58,6 +59,7 @@ class Hosts:
         run_dir: The run's folder.
         module: The test's module, whose classes the workers cannot import: they go by value.
         preload: As of ``LocalJob``.
+        bind: As of ``LocalJob``.
     """
 
     def __init__(
@@ -67,8 +69,10 @@ class Hosts:
         *,
         module: ModuleType | None = None,
         preload: tuple[str, ...] = (),
+        bind: Address | None = None,
     ) -> None:
         self.job = LocalJob(num_hosts, run_dir=run_dir, preload=preload)
+        self.job.bind = bind
         self.run_dir = run_dir
         self._module = module
         self._failures: queue.Queue[MeshFailure] = queue.Queue()

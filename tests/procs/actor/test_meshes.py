@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import socket
+import stat
 import threading
 
 import pytest
@@ -20,12 +22,23 @@ from danaus.actor import (
 )
 from danaus.actor.process_runtime import get_runtime
 from danaus.core.errors import ConfigError
+from danaus.testing.hosts import Hosts
+from danaus.wire.address import Address
 from danaus.wire.position import Phase
 
 LIMIT_S = 20.0
 
 
 class Plain(Actor):
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    @endpoint
+    def note_all(self, k: int) -> int:
+        assert self.seen == list(range(k))
+        self.seen.append(k)
+        return len(self.seen)
+
     @endpoint
     def rank(self) -> int:
         return current_rank().rank
@@ -326,3 +339,46 @@ class Stuck(Actor):
 
     @concurrent_endpoint
     async def here(self) -> None: ...
+
+
+def test_everything_works_over_tcp_too(tmp_path, request):
+    bind = Address.parse("tcp:127.0.0.1:0")
+    with Hosts(2, tmp_path, module=request.module, bind=bind) as hosts:
+        plain = hosts.hosts.spawn_procs({"r": 1}, name="w").spawn("plain", Plain)
+        asker = hosts.host(1).spawn_procs(name="a").spawn("asker", Asker)
+        assert asker.ask.call_one(plain).get(LIMIT_S) == [0, 1]
+        here = this_proc().spawn("here", Plain)
+        assert asker.ask.call_one(here).get(LIMIT_S) == [0]
+
+
+def test_calls_survive_the_loss_of_their_connection(one):
+    plain = one.host(0).spawn_procs(name="w").spawn("plain", Plain)
+    plain.note_all.call_one(0).get(LIMIT_S)
+    answers = []
+    for k in range(1, 200):
+        answers.append(plain.note_all.call_one(k))
+        if k % 50 == 0:
+            assert cut_connections("host0-w") > 0
+    assert [answer.get(LIMIT_S) for answer in answers] == list(range(2, 201))
+    assert not one.has_failed
+
+
+def cut_connections(part_of_path: str) -> int:
+    """Shut down this process's connections to sockets whose path holds these words."""
+    cut = 0
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            number = os.dup(int(name))
+        except OSError:
+            continue  # the listing's own
+        if not stat.S_ISSOCK(os.fstat(number).st_mode):
+            os.close(number)
+            continue
+        with socket.socket(fileno=number) as sock:
+            try:
+                if part_of_path in str(sock.getpeername()):
+                    sock.shutdown(socket.SHUT_RDWR)
+                    cut += 1
+            except OSError:
+                continue  # it listens
+    return cut
