@@ -1,48 +1,49 @@
-"""Actors, endpoints, meshes of hosts, processes and actors, and their supervision."""
+"""Actors, endpoints, meshes of hosts, processes and actors, and their supervision.
 
-import importlib
+The public face: names are loaded when they are first used; ``__init__.pyi`` says what they are.
+"""
+
+from importlib import import_module
 from typing import Any
 
-_EXPORTS = {
-    "Actor": "endpoints",
+_HOMES = {
+    "Actor": "danaus.actor.endpoints",
     "ActorError": "danaus.core.errors",
-    "ActorMesh": "mesh",
-    "Context": "contexts",
-    "Endpoint": "calls",
+    "ActorMesh": "danaus.actor.mesh",
+    "Context": "danaus.actor.contexts",
+    "Endpoint": "danaus.actor.faces",
     "Extent": "danaus.core.extent",
-    "Future": "future",
-    "HostMesh": "mesh",
-    "MeshFailure": "failure",
-    "Outcome": "value_mesh",
+    "Future": "danaus.actor.future",
+    "HostMesh": "danaus.actor.mesh",
+    "MeshFailure": "danaus.actor.failure",
+    "Outcome": "danaus.actor.value_mesh",
     "Point": "danaus.core.extent",
-    "ProcMesh": "mesh",
-    "ProcessInfo": "contexts",
+    "ProcMesh": "danaus.actor.mesh",
+    "ProcessInfo": "danaus.actor.contexts",
     "Region": "danaus.core.extent",
-    "Restart": "restart",
-    "RestartBudget": "restart",
+    "Restart": "danaus.actor.restart",
+    "RestartBudget": "danaus.actor.restart",
     "SupervisionError": "danaus.core.errors",
-    "ValueMesh": "value_mesh",
-    "concurrent_endpoint": "endpoints",
-    "context": "process_runtime",
-    "current_actor_name": "process_runtime",
-    "current_rank": "process_runtime",
-    "current_size": "process_runtime",
-    "endpoint": "endpoints",
-    "shutdown_context": "here",
-    "this_host": "here",
-    "this_proc": "here",
-    "unhandled_fault_hook": "fault_hook",
+    "ValueMesh": "danaus.actor.value_mesh",
+    "concurrent_endpoint": "danaus.actor.endpoints",
+    "context": "danaus.actor.process_runtime",
+    "current_actor_name": "danaus.actor.process_runtime",
+    "current_rank": "danaus.actor.process_runtime",
+    "current_size": "danaus.actor.process_runtime",
+    "endpoint": "danaus.actor.endpoints",
+    "shutdown_context": "danaus.actor.here",
+    "this_host": "danaus.actor.here",
+    "this_proc": "danaus.actor.here",
+    "unhandled_fault_hook": "danaus.actor.fault_hook",
 }
 
-__all__ = list(_EXPORTS)
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    home = _EXPORTS.get(name)
-    if home is None:
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = importlib.import_module(home if "." in home else f"{__name__}.{home}")
-    return getattr(module, name)
+    return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -1,18 +1,17 @@
-# What type checkers see of this face; at run time its names are looked up when first used.
+from typing import Annotated, TypeAlias, TypeVar
 
-from danaus.actor.calls import Endpoint as Endpoint
 from danaus.actor.contexts import Context as Context
 from danaus.actor.contexts import ProcessInfo as ProcessInfo
 from danaus.actor.endpoints import Actor as Actor
 from danaus.actor.endpoints import concurrent_endpoint as concurrent_endpoint
 from danaus.actor.endpoints import endpoint as endpoint
+from danaus.actor.faces import Endpoint as Endpoint
 from danaus.actor.failure import MeshFailure as MeshFailure
 from danaus.actor.fault_hook import unhandled_fault_hook as unhandled_fault_hook
 from danaus.actor.future import Future as Future
 from danaus.actor.here import shutdown_context as shutdown_context
 from danaus.actor.here import this_host as this_host
 from danaus.actor.here import this_proc as this_proc
-from danaus.actor.mesh import ActorMesh as ActorMesh
 from danaus.actor.mesh import HostMesh as HostMesh
 from danaus.actor.mesh import ProcMesh as ProcMesh
 from danaus.actor.process_runtime import context as context
@@ -28,3 +27,8 @@ from danaus.core.errors import SupervisionError as SupervisionError
 from danaus.core.extent import Extent as Extent
 from danaus.core.extent import Point as Point
 from danaus.core.extent import Region as Region
+
+_A = TypeVar("_A", bound=Actor)
+
+# A mesh of actors is taken for its actor, so that endpoints are found and checked.
+ActorMesh: TypeAlias = Annotated[_A, "the actors of a mesh"]

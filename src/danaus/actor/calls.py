@@ -1,6 +1,6 @@
 """Calling endpoints: what the caller's side of ``call``, ``call_one``, ``broadcast`` does.
 
-Owns ``Endpoint`` and the gathering of answers (A-4, A-5).  Answers are unpacked on the thread
+Owns ``MeshEndpoint`` and the gathering of answers (A-4, A-5).  Answers are unpacked on the thread
 that asks for them.
 """
 
@@ -10,11 +10,12 @@ import asyncio
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from danaus.actor.attempt import Attempt
 from danaus.actor.contexts import incarnation_of
 from danaus.actor.endpoints import EndpointSpec
+from danaus.actor.faces import Endpoint
 from danaus.actor.failure import Fault
 from danaus.actor.future import Future
 from danaus.actor.identity import ProcessRef
@@ -27,6 +28,7 @@ from danaus.core.errors import ActorError, DeadlinePassed
 from danaus.core.extent import Region
 from danaus.wire.codec import own, pack, unpack
 
+P = ParamSpec("P")
 R = TypeVar("R")
 U = TypeVar("U")
 Answer = Callable[[], Outcome[Any]]
@@ -54,8 +56,8 @@ class Options:
     timeout_s: float | None = None
 
 
-class Endpoint(Generic[R]):
-    """One endpoint of the actors of a mesh.
+class MeshEndpoint(Endpoint[P, R]):
+    """One endpoint of the actors of a mesh; what its methods do is said in ``faces.Endpoint``.
 
     Args:
         target: The actors.
@@ -70,38 +72,19 @@ class Endpoint(Generic[R]):
 
     @property
     def name(self) -> str:
-        """Mesh and endpoint, for messages."""
         return f"{self._target.name}.{self._spec.name}"
 
-    def with_options(self, *, timeout_s: float | None = None) -> Endpoint[R]:
-        """Return the same endpoint, called otherwise.
-
-        Args:
-            timeout_s: After so many seconds points without an answer count as ``DeadlinePassed``
-                and the call is cancelled there.
-        """
+    def with_options(self, *, timeout_s: float | None = None) -> MeshEndpoint[P, R]:
         options = dataclasses.replace(self._options, timeout_s=timeout_s)
-        return Endpoint(self._target, self._spec, options)
+        return MeshEndpoint(self._target, self._spec, options)
 
-    def call(self, *args: Any, **kwargs: Any) -> Future[ValueMesh[R]]:
-        """Call every actor of the mesh.
-
-        Returns:
-            A future of all values; it raises an ``ExceptionGroup`` with one error per point that
-            failed.
-        """
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Future[ValueMesh[R]]:
         return self._ask(self._all_or_raise, args, kwargs)
 
-    def settled(self, *args: Any, **kwargs: Any) -> Future[ValueMesh[Outcome[R]]]:
-        """Call every actor of the mesh; the future holds each one's ``Outcome`` (A-5)."""
+    def settled(self, *args: P.args, **kwargs: P.kwargs) -> Future[ValueMesh[Outcome[R]]]:
         return self._ask(self._as_mesh, args, kwargs)
 
-    def call_one(self, *args: Any, **kwargs: Any) -> Future[R]:
-        """Call the only actor of the mesh.
-
-        Raises:
-            ValueError: There is not exactly one.
-        """
+    def call_one(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         size = self._target.region.num_points
         if size != 1:
             raise ValueError(
@@ -110,11 +93,7 @@ class Endpoint(Generic[R]):
             )
         return self._ask(lambda outcomes: outcomes[0].get(), args, kwargs)
 
-    def broadcast(self, *args: Any, **kwargs: Any) -> None:
-        """Send to every actor of the mesh and wait for none.
-
-        An endpoint that raises then is a failure of its actor and goes to its owner (A-6).
-        """
+    def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> None:
         self._spec.check(args, kwargs)
         self._post(own(pack((args, kwargs))), None)
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, ParamSpec, TypeVar, cast, overload
+from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
 
+from danaus.actor.faces import MeshFace, Method
 from danaus.actor.failure import MeshFailure
 
 P = ParamSpec("P")
-R_co = TypeVar("R_co", covariant=True)
+R = TypeVar("R")
+D = TypeVar("D")
 
 # What a mesh of actors itself answers to; an endpoint of that name could not be reached.
 RESERVED = frozenset(
@@ -66,7 +68,7 @@ def _is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function)
 
 
-class EndpointDeclaration(Generic[P, R_co]):
+class EndpointDeclaration(Generic[P, R, D]):
     """What ``@endpoint`` leaves in the class.  On an instance it is the plain method."""
 
     def __init__(self, function: Callable[..., Any], *, concurrent: bool) -> None:
@@ -77,20 +79,30 @@ class EndpointDeclaration(Generic[P, R_co]):
         functools.update_wrapper(cast(Any, self), function)
 
     @overload
-    def __get__(self, instance: None, owner: type) -> EndpointDeclaration[P, R_co]: ...
+    def __get__(self, instance: None, owner: type) -> EndpointDeclaration[P, R, D]: ...
 
     @overload
-    def __get__(self, instance: object, owner: type) -> Callable[P, R_co]: ...
+    def __get__(self, instance: object, owner: type) -> Method[P, R, D]: ...
 
     def __get__(
         self, instance: object | None, owner: type
-    ) -> EndpointDeclaration[P, R_co] | Callable[P, R_co]:
+    ) -> EndpointDeclaration[P, R, D] | Method[P, R, D]:
         if instance is None:
             return self
-        return cast("Callable[P, R_co]", functools.partial(self.function, instance))
+        return cast("Method[P, R, D]", functools.partial(self.function, instance))
 
 
-def endpoint(function: Callable[..., R_co]) -> EndpointDeclaration[..., R_co]:
+@overload
+def endpoint(
+    function: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
+) -> EndpointDeclaration[P, R, Coroutine[Any, Any, R]]: ...
+
+
+@overload
+def endpoint(function: Callable[Concatenate[Any, P], R]) -> EndpointDeclaration[P, R, R]: ...
+
+
+def endpoint(function: Callable[..., Any]) -> EndpointDeclaration[..., Any, Any]:
     """Declare a method that can be called through a mesh; one runs at a time per actor (A-2).
 
     A plain method runs on the actor's own thread and may block as long as it likes; an ``async``
@@ -99,12 +111,24 @@ def endpoint(function: Callable[..., R_co]) -> EndpointDeclaration[..., R_co]:
     return EndpointDeclaration(function, concurrent=False)
 
 
-def concurrent_endpoint(function: Callable[..., R_co]) -> EndpointDeclaration[..., R_co]:
+@overload
+def concurrent_endpoint(
+    function: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
+) -> EndpointDeclaration[P, R, Coroutine[Any, Any, R]]: ...
+
+
+@overload
+def concurrent_endpoint(
+    function: Callable[Concatenate[Any, P], R],
+) -> EndpointDeclaration[P, R, R]: ...
+
+
+def concurrent_endpoint(function: Callable[..., Any]) -> EndpointDeclaration[..., Any, Any]:
     """Declare an endpoint that only *starts* in order: it runs beside whatever is running (A-2)."""
     return EndpointDeclaration(function, concurrent=True)
 
 
-class Actor:
+class Actor(MeshFace):
     """Base of all actors.  Subclass it, declare endpoints, spawn it on a ``ProcMesh``.
 
     Hooks, all plain or ``async``:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
 
-from danaus.actor.calls import Endpoint, Target
+from danaus.actor.calls import MeshEndpoint, Target
 from danaus.actor.endpoints import Actor
 from danaus.actor.future import Future
 from danaus.actor.identity import HostRef, ProcessRef, check_name, process_id
@@ -203,14 +203,15 @@ class ProcMesh(Mesh):
         known = self._mine("pids").pids
         return {each: known[each] for each in self.process_ids if each in known}
 
-    def spawn(
-        self, name: str, cls: Callable[P, A], *args: P.args, **kwargs: P.kwargs
-    ) -> ActorMesh[A]:
+    def spawn(self, name: str, cls: Callable[P, A], *args: P.args, **kwargs: P.kwargs) -> A:
         """Make one actor on each process; returns at once.
 
         Args:
             name: Of the actors.
             cls: Their class; it is called with the remaining arguments, in each process.
+
+        Returns:
+            An ``ActorMesh``; type checkers take it for ``cls`` (see ``faces``).
         """
         if not (isinstance(cls, type) and issubclass(cls, Actor)):
             raise TypeError(f"{cls!r} is not a subclass of Actor")
@@ -226,7 +227,8 @@ class ProcMesh(Mesh):
         owned = OwnedActors(mesh_id, name, extent)
         with runtime.sending:
             runtime.io.post(lambda: runtime.start_actors(owned, event, refs=refs, parts=parts))
-        return ActorMesh(cls, extent.region(), refs, name=name, mesh_id=mesh_id, owned=owned)
+        mesh: Any = ActorMesh(cls, extent.region(), refs, name=name, mesh_id=mesh_id, owned=owned)
+        return cast(A, mesh)
 
     def stop(self, grace_s: float = GRACE_S) -> Future[None]:
         """Ask every process to end; after ``grace_s`` seconds terminate it, then kill it (P-5)."""
@@ -341,7 +343,7 @@ class ActorMesh(Mesh, Generic[A]):
             )
         return _stop(self._owned, grace_s)
 
-    def __getattr__(self, name: str) -> Endpoint[Any]:
+    def __getattr__(self, name: str) -> MeshEndpoint[..., Any]:
         if name.startswith("_"):
             raise AttributeError(name)
         spec = self._cls.__endpoints__.get(name)
@@ -351,7 +353,7 @@ class ActorMesh(Mesh, Generic[A]):
                 f"there are {sorted(self._cls.__endpoints__)}"
             )
         target = Target(get_runtime(), self._mesh_id, self.mesh_name, self._region, self._refs)
-        return Endpoint(target, spec)
+        return MeshEndpoint(target, spec)
 
     def __iter__(self) -> Iterator[Point]:
         return self.points()

@@ -1,0 +1,39 @@
+"""Steps that commit at all replicas or at none, for a training loop of your own.
+
+The public face: names are loaded when they are first used; ``__init__.pyi`` says what they are.
+"""
+
+from importlib import import_module
+from typing import Any
+
+_HOMES = {
+    "Attempt": "danaus.ft.attempt",
+    "Committed": "danaus.ft.ledger",
+    "Diverged": "danaus.core.errors",
+    "Leaf": "danaus.ft.attempt",
+    "Ledger": "danaus.ft.ledger",
+    "Manager": "danaus.ft.loop",
+    "Moment": "danaus.ft.observer",
+    "NoQuorum": "danaus.core.errors",
+    "Observer": "danaus.ft.observer",
+    "Opened": "danaus.ft.ledger",
+    "Participant": "danaus.ft.participant",
+    "Place": "danaus.ft.place",
+    "ServiceLost": "danaus.core.errors",
+    "Step": "danaus.ft.loop",
+    "StepPlan": "danaus.ft.participant",
+    "StepResult": "danaus.ft.work",
+    "Work": "danaus.ft.work",
+}
+
+__all__ = list(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

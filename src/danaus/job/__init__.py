@@ -1,18 +1,23 @@
-"""Where hosts come from."""
+"""Where hosts come from.
 
-import importlib
+The public face: names are loaded when they are first used; ``__init__.pyi`` says what they are.
+"""
+
+from importlib import import_module
 from typing import Any
 
-_EXPORTS = {"JobState": "local", "LocalJob": "local"}
+_HOMES = {
+    "JobState": "danaus.job.local",
+    "LocalJob": "danaus.job.local",
+}
 
-__all__ = list(_EXPORTS)
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
-    home = _EXPORTS.get(name)
-    if home is None:
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -1,18 +1,25 @@
-"""Networks as plain torch: the public face (names are loaded when first used)."""
+"""Networks as plain torch.
 
-from __future__ import annotations
+The public face: names are loaded when they are first used; ``__init__.pyi`` says what they are.
+"""
 
 from importlib import import_module
+from typing import Any
 
 _HOMES = {
     "Llama": "danaus.model.llama",
     "LlamaConfig": "danaus.model.config",
     "initial_value": "danaus.model.initial",
 }
-__all__ = ["Llama", "LlamaConfig", "initial_value"]
+
+__all__ = list(_HOMES)
 
 
-def __getattr__(name: str) -> object:
+def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,8 +1,10 @@
-"""The trainer: the public face (names are loaded when first used)."""
+"""The trainer of Llama-class models.
 
-from __future__ import annotations
+The public face: names are loaded when they are first used; ``__init__.pyi`` says what they are.
+"""
 
 from importlib import import_module
+from typing import Any
 
 _HOMES = {
     "ByteText": "danaus.train.data",
@@ -10,6 +12,7 @@ _HOMES = {
     "DataConfig": "danaus.train.config",
     "OptimConfig": "danaus.train.config",
     "ParallelConfig": "danaus.train.config",
+    "ReplicaWork": "danaus.train.replica",
     "ShardPlace": "danaus.train.parallel",
     "StepConfig": "danaus.train.config",
     "StepResult": "danaus.train.trainer",
@@ -18,23 +21,15 @@ _HOMES = {
     "preset": "danaus.train.presets",
     "run_plain": "danaus.train.plain",
 }
-__all__ = [
-    "ByteText",
-    "CheckpointConfig",
-    "DataConfig",
-    "OptimConfig",
-    "ParallelConfig",
-    "ShardPlace",
-    "StepConfig",
-    "StepResult",
-    "TrainConfig",
-    "Trainer",
-    "preset",
-    "run_plain",
-]
+
+__all__ = list(_HOMES)
 
 
-def __getattr__(name: str) -> object:
+def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

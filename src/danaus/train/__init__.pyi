@@ -8,5 +8,6 @@ from danaus.train.data import ByteText as ByteText
 from danaus.train.parallel import ShardPlace as ShardPlace
 from danaus.train.plain import run_plain as run_plain
 from danaus.train.presets import preset as preset
+from danaus.train.replica import ReplicaWork as ReplicaWork
 from danaus.train.trainer import StepResult as StepResult
 from danaus.train.trainer import Trainer as Trainer

@@ -1,0 +1,17 @@
+from danaus.core.errors import Diverged as Diverged
+from danaus.core.errors import NoQuorum as NoQuorum
+from danaus.core.errors import ServiceLost as ServiceLost
+from danaus.ft.attempt import Attempt as Attempt
+from danaus.ft.attempt import Leaf as Leaf
+from danaus.ft.ledger import Committed as Committed
+from danaus.ft.ledger import Ledger as Ledger
+from danaus.ft.ledger import Opened as Opened
+from danaus.ft.loop import Manager as Manager
+from danaus.ft.loop import Step as Step
+from danaus.ft.observer import Moment as Moment
+from danaus.ft.observer import Observer as Observer
+from danaus.ft.participant import Participant as Participant
+from danaus.ft.participant import StepPlan as StepPlan
+from danaus.ft.place import Place as Place
+from danaus.ft.work import StepResult as StepResult
+from danaus.ft.work import Work as Work
