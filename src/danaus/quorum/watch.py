@@ -15,23 +15,16 @@ from collections.abc import Iterable
 
 from danaus.quorum.events import Abort, NotifyPending
 from danaus.quorum.messages import AbortExchange, ChangePending, MemberId
-from danaus.quorum.roster import Process, incarnation_of
+from danaus.quorum.roster import incarnation_of
 from danaus.quorum.situation import Situation
+
+OUTSIDERS_PATIENCE = 6.0
+"""How many heartbeat limits a process may be silent that nobody relies on: it may be starting."""
 
 
 def watch_processes(s: Situation) -> None:
     """Fence who is silent, was replaced or has lost a sibling; give up fences that fail."""
-    limit_s = s.settings.heartbeat_limit_s
-    lively = {
-        process.seat.member.replica_id
-        for process in s.roster.processes.values()
-        if s.now - process.beat_at <= limit_s and not s.roster.lost(process.seat.member)
-    }
-    for process in _counted(s):
-        silent_s = s.now - process.beat_at
-        # If nobody is heard, it is this service that hears nothing.
-        if silent_s > limit_s and lively - {process.seat.member.replica_id}:
-            s.fence(process, f"silent for {silent_s:.1f} s")
+    _fence_the_silent(s)
     for member, process in sorted(s.roster.processes.items()):
         of = incarnation_of(member)
         if s.roster.lost(member):
@@ -43,6 +36,23 @@ def watch_processes(s: Situation) -> None:
         if process.fenced_at is not None and s.now - process.fenced_at >= s.settings.fence_limit_s:
             within = f"not killed within {s.settings.fence_limit_s:g} s"
             s.roster.give_up(process, f"{process.fence_reason}; {within}")
+
+
+def _fence_the_silent(s: Situation) -> None:
+    limit_s = s.settings.heartbeat_limit_s
+    processes = s.roster.processes
+    lively = {
+        member.replica_id
+        for member, process in processes.items()
+        if s.now - process.beat_at <= limit_s and not s.roster.lost(member)
+    }
+    counted = _counted(s)
+    for member, process in sorted(processes.items()):
+        silent_s = s.now - process.beat_at
+        patience = 1.0 if member in counted else OUTSIDERS_PATIENCE
+        # If nobody is heard, it is this service that hears nothing.
+        if silent_s > patience * limit_s and lively - {member.replica_id}:
+            s.fence(process, f"silent for {silent_s:.1f} s")
 
 
 def tell_members(s: Situation) -> None:
@@ -72,13 +82,11 @@ def remind(s: Situation, member: MemberId) -> bool:
     return missed
 
 
-def _counted(s: Situation) -> list[Process]:
-    """Return the processes that others rely on: members, and learners that are waited for."""
+def _counted(s: Situation) -> set[MemberId]:
+    """Return whom others rely on: members, and learners that are waited for."""
     previous = s.previous
-    members = [*previous.members] if previous is not None else []
-    members += [learner.seat.member for learner in s.holding()]
-    known = (s.roster.processes.get(member) for member in members)
-    return [process for process in known if process is not None]
+    members = set(previous.members) if previous is not None else set()
+    return members | {learner.seat.member for learner in s.holding()}
 
 
 def _why_abort(s: Situation, members: Iterable[MemberId], losses: dict[MemberId, str]) -> str:

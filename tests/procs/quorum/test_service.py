@@ -6,13 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from danaus.core.clock import Deadline
-from danaus.core.errors import DeadlinePassed, NoQuorum, ServiceLost
+from danaus.core.errors import ChannelClosed, DeadlinePassed, NoQuorum, ServiceLost
 from danaus.quorum.client import QuorumClient
 from danaus.quorum.messages import Epoch, OpenStep, StepReport
 from danaus.wire.lifecycle import ProcessPosition
@@ -279,3 +280,33 @@ def test_bad_options_are_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
     assert ended.returncode == 2
     assert "secret file" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def test_who_waits_is_told_that_the_client_was_closed(
+    service: ServiceProcess, members: Members
+) -> None:
+    service.start()
+    a = members.add("a")
+    a.ask()
+    deadline = Deadline.after(LIMIT_S)
+    while "expected" not in a.client.waiting_reason:
+        assert not deadline.passed, a.client.waiting_reason
+        threading.Event().wait(0.02)
+    a.client.close()
+    error = a.answers.get(timeout=LIMIT_S)
+    assert isinstance(error, ChannelClosed)
+    assert a.client.waiting_reason == ""
+
+
+def test_a_drained_member_is_told_to_end(service: ServiceProcess, members: Members) -> None:
+    service.start()
+    a, b = members.add("a"), members.add("b")
+    members.form(a, b)
+    b.client.leave("drain of its host")
+    assert "drain" in a.changes.get(timeout=LIMIT_S).reason
+    a.ask()
+    b.ask()
+    assert names(a.answer()) == ["a"]
+    error = b.answers.get(timeout=LIMIT_S)
+    assert isinstance(error, NoQuorum)
+    assert "drain" in error.reason

@@ -326,3 +326,12 @@ def test_a_hang_of_one_that_was_out_of_reach_is_fenced_again() -> None:
     town.do(HangSuspected(b.member, "stands still"))
     town.do(Unreachable(b.member, "its agent does not answer"))
     assert fenced(town.do(HangSuspected(b.member, "stands still"))) == ["b/0#0"]
+
+
+def test_one_that_only_starts_may_be_silent_for_longer_but_not_for_ever() -> None:
+    town = Town()
+    town.start("a", "b")
+    c = town.peer("c")
+    town.register(c)
+    assert fenced(town.wait(25.0, silent=(c,))) == []
+    assert fenced(town.wait(6.0, silent=(c,))) == ["c/0#0"]
