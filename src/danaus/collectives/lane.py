@@ -23,6 +23,7 @@ import xxhash
 from danaus.core.errors import FrameDamaged, PeerLost
 
 LIMIT_BYTES = 1 << 30
+_UNIX_BUFFER_BYTES = 1 << 20
 _MAGIC = 0x31474E44  # "DNG1"
 _FACTS = struct.Struct("<IHHIIIQ")  # magic, kind, slot, number, piece, length, payload checksum
 _CHECK = struct.Struct("<I")
@@ -135,7 +136,10 @@ class Lane:
         self._body: memoryview | None = None
         self._num_body = 0
         sock.setblocking(False)
-        if sock.family in (socket.AF_INET, socket.AF_INET6):
+        if sock.family == socket.AF_UNIX:
+            # A piece fits in at once: an eighth of the wake-ups, where the kernel allows it.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNIX_BUFFER_BYTES)
+        else:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def send(self, message: Outgoing, *, urgent: bool = False) -> None:

@@ -201,8 +201,6 @@ class SocketGroup:
         interest: dict[Lane, int] = {}
         try:
             exchange.start()
-            for lane in lanes:
-                lane.push()
             while self._watch(poller, exchange, lanes, interest=interest):
                 limit_ms = math.ceil(deadline.remaining_s() * 1000.0)
                 events = poller.poll(limit_ms)
@@ -223,9 +221,11 @@ class SocketGroup:
         *,
         interest: dict[Lane, int],
     ) -> bool:
-        """Ask the kernel for what each lane needs; tell whether any still needs something."""
+        """Send, and ask the kernel for what each lane needs; tell whether any still does."""
         busy = False
         for lane in lanes:
+            if lane.wants_to_send:
+                lane.push()
             due, sends = exchange.due(lane), lane.wants_to_send
             wanted = (select.POLLIN if due and not lane.paused else 0) | (
                 select.POLLOUT if sends else 0
@@ -246,11 +246,10 @@ class SocketGroup:
         if lane is None:
             self._check()
             return
-        if lane.wants_to_send:
-            lane.push()
         if exchange.due(lane) and not lane.paused:
             if event & (select.POLLIN | select.POLLHUP | select.POLLERR):
-                lane.pull(exchange)
+                while exchange.due(lane) and lane.pull(exchange):
+                    pass
         elif event & (select.POLLHUP | select.POLLERR):
             # Paused, or only sending: whoever hangs up now has not got all that it needs.
             raise PeerLost(lane.peer, "it closed the connection")

@@ -22,7 +22,7 @@ from danaus.collectives.lane import Header, Kind, Lane, Outgoing
 from danaus.collectives.tensor_bytes import view_bytes
 from danaus.collectives.tree import ReductionPlan
 
-PIECE_ELEMENTS = 64 * 1024
+PIECE_ELEMENTS = 128 * 1024
 WINDOW_PIECES = 4
 # A vector shorter than this per member is combined by fewer of them.
 ALIGN_ELEMENTS = 1024

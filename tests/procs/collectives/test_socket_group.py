@@ -103,7 +103,12 @@ def reduction(group, num_rounds=1, num_elements=NUM_ELEMENTS):
     return call
 
 
-@pytest.mark.parametrize("what", ["reduce", "vote"])
+EACH_ONCE = pytest.mark.parametrize(
+    ("site_kind", "what"), [("unix", "reduce"), ("tcp", "vote")], indirect=["site_kind"]
+)
+
+
+@EACH_ONCE
 def test_abort_releases_a_waiter_whose_peer_is_stopped(with_process, what):
     group, peer, started = with_process
     peer.stop()
@@ -114,7 +119,7 @@ def test_abort_releases_a_waiter_whose_peer_is_stopped(with_process, what):
     assert isinstance(member.outcome(), ExchangeAborted)
 
 
-@pytest.mark.parametrize("what", ["reduce", "vote"])
+@EACH_ONCE
 def test_a_killed_peer_is_noticed_at_once(with_process, what):
     """Without an abort and long before the deadline: the kernel tells."""
     group, peer, _ = with_process
