@@ -20,7 +20,6 @@ from pathlib import Path
 from danaus.actor.endpoints import Actor, concurrent_endpoint
 from danaus.actor.failure import MeshFailure
 from danaus.actor.mesh import HostMesh
-from danaus.actor.restart import Restart
 from danaus.app.events import Event
 from danaus.app.replica_keeper import ReplicaKeeper, Start
 from danaus.app.run_folder import RunFolder
@@ -174,17 +173,11 @@ class RunController(Actor):
     # -- parts ------------------------------------------------------------------------------
 
     def _make_keeper(self, place: int, name: str) -> ReplicaKeeper:
-        limits = self._config.restart
         return ReplicaKeeper(
             name,
             self._folder,
             self._journal,
-            restart=Restart(
-                strategy="one_for_all",
-                intensity=limits.intensity,
-                period_s=limits.period_s,
-                backoff_s=limits.backoff_s,
-            ),
+            config=self._config,
             host=lambda: self._host(place),
             job=self._worker_job,
         )

@@ -11,16 +11,24 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 from danaus.actor.failure import MeshFailure
+from danaus.actor.future import Future
 from danaus.actor.mesh import HostMesh, ProcMesh
-from danaus.actor.restart import Restart, RestartBudget
+from danaus.actor.restart import RestartBudget
 from danaus.app.events import Event
 from danaus.app.run_folder import RunFolder
+from danaus.app.settings import RunConfig
 from danaus.app.worker import ReplicaWorker, WorkerJob, WorkerResult
-from danaus.core.errors import DanausError, RestartsExhausted, Scope
+from danaus.core.errors import DanausError, DeadlinePassed, RestartsExhausted, Scope
 from danaus.core.journal import Journal
+
+T = TypeVar("T")
+
+
+class _Failed(Exception):
+    """The replica failed while something else was waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +51,7 @@ class ReplicaKeeper:
         replica_id: Which.
         folder: The run's folder, held by this process.
         journal: Where starts and exits are written.
-        restart: How often it may be started again.
+        config: How often it may be started again, and how long a start may take.
         host: Gives the host to start on, a new one where the last was lost.
         job: Makes the workers' orders for an incarnation.
     """
@@ -54,13 +62,14 @@ class ReplicaKeeper:
         folder: RunFolder,
         journal: Journal,
         *,
-        restart: Restart,
+        config: RunConfig,
         host: Callable[[], Awaitable[HostMesh]],
         job: Callable[[str, int], WorkerJob],
     ) -> None:
         self.replica_id = replica_id
         self._folder, self._journal = folder, journal
-        self._budget = RestartBudget(restart)
+        self._budget = RestartBudget(config.restart.policy())
+        self._start_limit_s = config.start_limit_s
         self._host, self._job = host, job
         self._procs: ProcMesh | None = None
         self._failed = asyncio.Event()
@@ -104,28 +113,33 @@ class ReplicaKeeper:
             per_host={"ranks": job.num_ranks}, name=self.replica_id, incarnation=incarnation
         )
         workers = procs.spawn("worker", ReplicaWorker, job)
-        call = workers.train.call().as_asyncio()
-        await procs.initialized
-        self.started = Start(incarnation, tuple(procs.pids().values()))
-        self._record_start(procs, incarnation)
         try:
-            if await self._failed_first(call):
-                return None
-            values = await call
+            async with asyncio.timeout(self._start_limit_s):
+                await self._unless_failed(procs.initialized)
+                self.started = Start(incarnation, tuple(procs.pids().values()))
+                self._record_start(procs, incarnation)
+                await self._unless_failed(workers.prepare.call())
+            values = await self._unless_failed(workers.train.call())
+        except _Failed:
+            return None
+        except TimeoutError:
+            raise DeadlinePassed(f"{self.replica_id} to start", self._start_limit_s) from None
         except ExceptionGroup as raised:
             raise _worst(raised) from None
-        finally:
-            call.cancel()
         return tuple(values.values())
 
-    async def _failed_first(self, call: asyncio.Future[Any]) -> bool:
-        """Wait for the end of a call or a failure; tell whether the failure came first."""
+    async def _unless_failed(self, future: Future[T]) -> T:
+        """Return what ``future`` comes to; raise ``_Failed`` if the replica fails before."""
+        call = future.as_asyncio()
         failed = asyncio.ensure_future(self._failed.wait())
         try:
             await asyncio.wait((call, failed), return_when=asyncio.FIRST_COMPLETED)
+            if not call.done():
+                raise _Failed
+            return await call
         finally:
             failed.cancel()
-        return not call.done()
+            call.cancel()
 
     def failed(self, failure: MeshFailure) -> bool:
         """Hear of a failure; tell whether it is this replica's."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from danaus.actor.restart import Restart
 from danaus.core.config import load, names
 from danaus.core.errors import ConfigError
 from danaus.train.config import TrainConfig
@@ -36,6 +37,15 @@ class RestartConfig:
         _at_least("restart.intensity", self.intensity, 0)
         _above_zero("restart.period_s", self.period_s)
         _at_least("restart.backoff_s", self.backoff_s, 0)
+
+    def policy(self) -> Restart:
+        """Return the same as a supervisor's policy: a replica's ranks live and die together."""
+        return Restart(
+            strategy="one_for_all",
+            intensity=self.intensity,
+            period_s=self.period_s,
+            backoff_s=self.backoff_s,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +94,7 @@ class RunConfig(TrainConfig):
         grace_s: Seconds that a process has to stop by itself before it is terminated.
         detached: Workers go on when the controller goes away.
         quorum: Limits of membership.
+        start_limit_s: Seconds from the fork of a worker to its asking for a quorum.
         restart: How often a dead process is started again.
     """
 
@@ -92,6 +103,7 @@ class RunConfig(TrainConfig):
     hang_limit_s: float | None = None
     grace_s: float = 2.0
     detached: bool = False
+    start_limit_s: float = 120.0
     quorum: QuorumConfig = field(default_factory=QuorumConfig)
     restart: RestartConfig = field(default_factory=RestartConfig)
 
@@ -99,6 +111,7 @@ class RunConfig(TrainConfig):
         super().__post_init__()
         _at_least("replicas", self.replicas, 1)
         _above_zero("grace_s", self.grace_s)
+        _above_zero("start_limit_s", self.start_limit_s)
         if self.hang_limit_s is not None:
             _above_zero("hang_limit_s", self.hang_limit_s)
         if self.quorum.min_replicas > self.replicas:

@@ -5,6 +5,7 @@ Owns how a trainer, a participant and the run folder's files come together in a 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -15,13 +16,13 @@ from danaus.actor.endpoints import Actor, endpoint
 from danaus.actor.process_runtime import context
 from danaus.app.recorder import Recorder
 from danaus.app.shards import Shards
+from danaus.core.errors import InternalError
 from danaus.ft.ledger import Ledger, Opened
 from danaus.ft.observer import Observer
 from danaus.ft.participant import Participant, StepPlan
 from danaus.ft.place import Place
-from danaus.platform.choice import Choice, choose
+from danaus.platform.choice import choose
 from danaus.train.config import TrainConfig
-from danaus.train.parallel import ShardPlace
 from danaus.train.replica import ReplicaWork
 
 
@@ -71,22 +72,36 @@ class ReplicaWorker(Actor):
 
     def __init__(self, job: WorkerJob) -> None:
         self._job = job
+        self._choice = choose(job.train.platform)
+        self._open = contextlib.ExitStack()
+        self._work: ReplicaWork | None = None
 
     @endpoint
-    def train(self) -> WorkerResult:
-        """Train until every member has committed the run's last step."""
+    def prepare(self) -> None:
+        """Meet the other ranks and build what is trained; the controller limits how long."""
         job = self._job
         if job.niceness:
             os.nice(job.niceness)
-        choice = choose(job.train.platform)
-        choice.platform.pin(job.train.platform)
+        self._choice.platform.pin(job.train.platform)
         place = self._place()
-        with Shards(place, job.sockets) as shards:
-            return self._train(place, shards.place, choice)
+        shards = self._open.enter_context(Shards(place, job.sockets))
+        checkpoints = Path(job.run_dir) / "checkpoints"
+        self._work = ReplicaWork.build(job.train, place, shards.place, checkpoints)
 
-    def _train(self, place: Place, shards: ShardPlace, choice: Choice) -> WorkerResult:
-        job, run_dir = self._job, Path(self._job.run_dir)
-        work = ReplicaWork.build(job.train, place, shards, run_dir / "checkpoints")
+    @endpoint
+    def train(self) -> WorkerResult:
+        """Train until every member has committed the run's last step.
+
+        Raises:
+            DanausError: Of scope ``JOB``: the run cannot go on.
+        """
+        with self._open:
+            if self._work is None:
+                raise InternalError("P-6", "a worker was told to train before it was prepared")
+            return self._train(self._work)
+
+    def _train(self, work: ReplicaWork) -> WorkerResult:
+        job, place, run_dir = self._job, work.place, Path(self._job.run_dir)
         steps = job.train.step
         elastic = job.num_replicas if steps.batch == "elastic" else 0
         plan = StepPlan(steps.num_steps, steps.num_leaves, steps.leaf_size, elastic)
@@ -95,7 +110,7 @@ class ReplicaWorker(Actor):
             member=place.member,
             identity=work.identity,
             samples_per_data_epoch=work.samples_per_data_epoch,
-            environment=choice.platform.environment(),
+            environment=self._choice.platform.environment(),
         )
         path = run_dir / "ledger" / f"{place.replica_id}-{place.rank}.jsonl"
         others = tuple(make(work) for make in job.observers)
@@ -106,7 +121,7 @@ class ReplicaWorker(Actor):
             ) as recorder,
             Participant(place, work, plan, ledger=ledger, observer=recorder) as participant,
         ):
-            recorder.started(choice, participant.snapshot_room_bytes)
+            recorder.started(self._choice, participant.snapshot_room_bytes)
             for attempt in participant.attempts():
                 for leaf in attempt.leaves():
                     attempt.add(leaf, work.compute_leaf(attempt.step, leaf.microbatches))
