@@ -14,6 +14,8 @@ import pytest
 
 from danaus.actor.agent_messages import TO_AGENT, ShutDown
 from danaus.actor.pid_registry import PidRegistry
+from danaus.actor.procfs import children_of
+from danaus.core.clock import Deadline
 from danaus.testing.hosts import Watched, wait_for_state
 from danaus.wire.address import Address
 from danaus.wire.secret import Secret
@@ -48,6 +50,9 @@ if __name__ == "__main__":
     print(json.dumps({"pids": pids, "address": address}), flush=True)
     if sys.argv[4] == "exit":
         sys.exit(0)
+    if sys.argv[4] == "fork" and os.fork() == 0:  # a child that holds all our descriptors
+        threading.Event().wait(20)
+        os._exit(0)
     threading.Event().wait()
 """
 
@@ -97,6 +102,24 @@ def test_everything_ends_with_a_killed_controller_even_what_is_stopped(controlle
         assert wait_for_state(said["pids"][name], "T")
     process.kill()
     assert all(each.ends_within(LIMIT_S) for each in everything)
+
+
+def test_a_child_that_the_controller_forked_keeps_nothing_alive(controller, watch):
+    process, said = controller("attached", "fork")
+    everything = watch(said["pids"].values())
+    (child,) = watch_children(process.pid, said["pids"].values())
+    process.kill()
+    assert all(each.ends_within(LIMIT_S) for each in everything)
+    os.kill(child, signal.SIGKILL)
+
+
+def watch_children(pid: int, known) -> list[int]:
+    deadline = Deadline.after(LIMIT_S)
+    while not deadline.passed:
+        if found := [child for child in children_of(pid) if child not in set(known)]:
+            return found
+        os.sched_yield()
+    return []
 
 
 def test_everything_ends_with_a_controller_that_ends_by_itself(controller, watch):

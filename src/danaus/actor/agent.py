@@ -225,6 +225,8 @@ class HostAgent:
         for process_id in message.process_ids:
             worker = self._workers.get(process_id)
             if worker is not None and message.on:
+                if not worker.log_readers:  # from now on
+                    worker.log = LogFollower(worker.spec.log_path, from_end=True)
                 worker.log_readers.add(peer)
             elif worker is not None:
                 worker.log_readers.discard(peer)

@@ -49,7 +49,8 @@ class Reports:
             await asyncio.sleep(TICK_S)
             ticks += 1
             self._tell_positions()
-            self._tell_logs()
+            for worker in self._workers:
+                self._workers.tell_lines(worker)
             nursery = self._workers.nursery
             if nursery is not None and ticks % _LOOK_EVERY == 0:
                 nursery.look()
@@ -81,9 +82,3 @@ class Reports:
             positions = tuple(seen[name] for name in sorted(peer.watching & seen.keys()))
             if positions:
                 peer.tell(PositionsSeen(positions))
-
-    def _tell_logs(self) -> None:
-        for worker in self._workers:
-            lines = worker.log.lines() if worker.log_readers else ()
-            for peer in list(worker.log_readers) if lines else ():
-                peer.tell(talk.LogLines(worker.spec.process_id, lines))

@@ -22,6 +22,7 @@ from danaus.actor.agent_messages import (
     HANG,
     NOT_HERE,
     FromAgent,
+    LogLines,
     ProcessReady,
     ProcessStarted,
     StopWorker,
@@ -198,6 +199,7 @@ class WorkerTable:
         self._exits[process_id] = message
         while len(self._exits) > _REMEMBERED:
             self._exits.popitem(last=False)
+        self.tell_lines(worker)
         for listener in {worker.owner_session, *worker.watchers}:
             listener.tell(message)
         worker.ended.set()
@@ -211,6 +213,13 @@ class WorkerTable:
             leftovers.append(worker.address.removeprefix("unix:"))
         for path in leftovers:
             Path(path).unlink(missing_ok=True)
+
+    def tell_lines(self, worker: Worker) -> None:
+        """Send what a worker has written since the last time to those who asked for it."""
+        lines = worker.log.lines() if worker.log_readers else ()
+        if lines:
+            for listener in worker.log_readers:
+                listener.tell(LogLines(worker.spec.process_id, lines))
 
     def send_signal(self, worker: Worker, number: signal.Signals) -> None:
         """Send a signal to a worker; one that has ended is left alone."""

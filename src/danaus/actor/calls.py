@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
@@ -44,9 +45,20 @@ class Target:
     region: Region
     refs: tuple[ProcessRef, ...]
 
+    @functools.cached_property
     def ranks(self) -> tuple[int, ...]:
-        """Return the ranks in the whole mesh, by rank of the part."""
+        """The ranks in the whole mesh, by rank of the part."""
         return self.region.base_ranks()
+
+    @functools.cached_property
+    def receivers(self) -> tuple[str, ...]:
+        """Who each of them is, to number messages by."""
+        return tuple(f"{self.mesh_id}/{rank}" for rank in self.ranks)
+
+    @functools.cached_property
+    def incarnations(self) -> tuple[int, ...]:
+        """The incarnation of each of them."""
+        return tuple(incarnation_of(self.refs[rank].process_id) for rank in self.ranks)
 
 
 @dataclass(frozen=True)
@@ -120,27 +132,23 @@ class MeshEndpoint(Endpoint[P, R]):
         runtime = target.runtime
         context = runtime.context()
         sender = f"{runtime.info.process_id} {context.actor_key or 'client'}"
-        ranks = target.ranks()
         # Numbers are given and messages handed over in one order (A-1).
         with runtime.sending:
-            numbers = [runtime.numbering.next(sender, f"{target.mesh_id}/{r}") for r in ranks]
-            runtime.io.post(self._send, parts, gather, (sender, ranks, numbers))
+            numbers = [runtime.numbering.next(sender, each) for each in target.receivers]
+            runtime.io.post(self._send, parts, gather, (sender, numbers))
 
-    def _send(
-        self, parts: Parts, gather: Gather | None, numbered: tuple[str, tuple[int, ...], list[int]]
-    ) -> None:
+    def _send(self, parts: Parts, gather: Gather | None, numbered: tuple[str, list[int]]) -> None:
         target = self._target
-        sender, ranks, numbers = numbered
+        sender, numbers = numbered
         if gather is not None:
             gather.begin()
-        for at, (rank, number) in enumerate(zip(ranks, numbers, strict=True)):
-            ref = target.refs[rank]
+        for at, (rank, number) in enumerate(zip(target.ranks, numbers, strict=True)):
 
-            def build(call: int, rank: int = rank, number: int = number) -> Deliver:
-                inc = incarnation_of(target.refs[rank].process_id)
+            def build(call: int, at: int = at, rank: int = rank, number: int = number) -> Deliver:
+                inc = target.incarnations[at]
                 return Deliver(call, target.mesh_id, rank, inc, sender, number, self._spec.name)
 
-            link = target.runtime.connections.link(ref)
+            link = target.runtime.connections.link(target.refs[rank])
             pending = gather.point(at) if gather is not None else None
             call = link.post(build, parts, pending)
             if gather is not None:

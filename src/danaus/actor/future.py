@@ -49,7 +49,8 @@ class Future(Generic[T]):
         self._decoding = threading.Lock()
         self._on_cancel = on_cancel
         self._lock = threading.Lock()
-        self._settled = threading.Event()
+        self._is_settled = False
+        self._waiters: threading.Event | None = None
         self._value: T | None = None
         self._error: BaseException | None = None
         self._callbacks: list[Callable[[Future[T]], None]] = []
@@ -81,25 +82,40 @@ class Future(Generic[T]):
 
     def _settle(self, value: Any, error: BaseException | None) -> bool:
         with self._lock:
-            if self._settled.is_set():
+            if self._is_settled:
                 return False
             self._value, self._error = value, error
-            self._settled.set()
+            self._is_settled = True
+            waiters = self._waiters
             callbacks, self._callbacks = self._callbacks, []
+        if waiters is not None:
+            waiters.set()
         for callback in callbacks:
             callback(self)
         return True
+
+    def _wait(self, limit_s: float | None) -> None:
+        if self._is_settled:
+            return
+        with self._lock:
+            # Made only where a thread waits: most futures are awaited or settled by then.
+            if self._waiters is None:
+                self._waiters = threading.Event()
+            if self.done():
+                self._waiters.set()
+        if not self._waiters.wait(limit_s):
+            raise DeadlinePassed(waited_for=self.what, limit_s=limit_s or 0.0)
 
     # -- waiting -------------------------------------------------------------------------------
 
     def done(self) -> bool:
         """Tell whether it is settled."""
-        return self._settled.is_set()
+        return self._is_settled
 
     def add_done_callback(self, callback: Callable[[Future[T]], None]) -> None:
         """Call ``callback(self)`` once settled, on the thread that settles it (or at once)."""
         with self._lock:
-            if not self._settled.is_set():
+            if not self._is_settled:
                 self._callbacks.append(callback)
                 return
         callback(self)
@@ -119,8 +135,7 @@ class Future(Generic[T]):
                 f"{self.what}: get() would block the event loop that brings the answer; "
                 "await it instead"
             )
-        if not self._settled.wait(timeout):
-            raise DeadlinePassed(waited_for=self.what, limit_s=timeout or 0.0)
+        self._wait(timeout)
         return self._outcome()
 
     def result(self, timeout: float | None = None) -> T:
@@ -129,8 +144,7 @@ class Future(Generic[T]):
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait and return the exception, None if there is a value."""
-        if not self._settled.wait(timeout):
-            raise DeadlinePassed(waited_for=self.what, limit_s=timeout or 0.0)
+        self._wait(timeout)
         self._open()
         return self._error
 

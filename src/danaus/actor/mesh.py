@@ -317,6 +317,7 @@ class ActorMesh(Mesh, Generic[A]):
         self.mesh_name = name
         self._mesh_id = mesh_id
         self._owned = owned
+        self._target: Target | None = None
 
     def _cut(self, region: Region) -> ActorMesh[A]:
         return ActorMesh(
@@ -352,8 +353,10 @@ class ActorMesh(Mesh, Generic[A]):
                 f"{self._cls.__qualname__} has no endpoint {name!r}: "
                 f"there are {sorted(self._cls.__endpoints__)}"
             )
-        target = Target(get_runtime(), self._mesh_id, self.mesh_name, self._region, self._refs)
-        return MeshEndpoint(target, spec)
+        runtime = get_runtime()
+        if self._target is None or self._target.runtime is not runtime:
+            self._target = Target(runtime, self._mesh_id, self.mesh_name, self._region, self._refs)
+        return MeshEndpoint(self._target, spec)
 
     def __iter__(self) -> Iterator[Point]:
         return self.points()

@@ -230,10 +230,11 @@ class NurseryClient:
             return
         process.kill()
         process.wait()
+        if self._sent:
+            self._clear_unreported()
         for timer in self._sent.values():
             timer.cancel()
         self._sent.clear()
-        self._clear_unreported()
         decision = self._budget.decide((0,), 1, MonotonicClock().now())
         self._keeper.note(f"nursery {process.pid} ended ({process.returncode}): {decision.reason}")
         if decision.restart:

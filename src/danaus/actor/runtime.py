@@ -76,6 +76,7 @@ class Runtime:
         self.numbering = Numbering()
         self.sending = threading.Lock()
         self.log_sink = print_lines
+        self._client = Context(info)
         self._on_stop = on_stop
         self._on_exit = on_exit
         self._user_loop: LoopThread | None = None
@@ -98,7 +99,7 @@ class Runtime:
 
     def context(self) -> Context:
         """Return who calls: an actor of this process, or its main program."""
-        return current.get(None) or Context(self.info)
+        return current.get(None) or self._client
 
     def new_mesh_id(self, name: str) -> str:
         """Return a name for a mesh that no other mesh of the job has."""

@@ -316,7 +316,7 @@ def test_a_worker_writes_to_its_own_log_which_can_be_shown_here(one):
     procs.logging_option()
     plain.slice(r=1).say.call_one("shown").get(LIMIT_S)
     assert shown.wait(LIMIT_S)
-    assert lines[-1][0].startswith("host0/w/")
+    assert lines == [("host0/w/1#0", ("shown",))]
 
 
 def test_stopping_many_takes_the_time_of_stopping_one(one):
