@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from danaus.core.errors import ChannelClosed, DanausError, FrameDamaged, MessageTooLarge
@@ -22,11 +23,12 @@ from danaus.wire.codec import own
 from danaus.wire.frame import DEFAULT_MAX_FRAME_BYTES, MAX_PARTS, Buffer, Frame, Kind, flat
 from danaus.wire.inbox import Inbox
 from danaus.wire.owned_tasks import OwnedTasks
-from danaus.wire.resume import Window, WindowBroken
+from danaus.wire.resume import Window
 
 LOST_LIMIT_S = 10.0
 CLOSE_LIMIT_S = 1.0
 ACK_DELAY_S = 0.02
+_log = logging.getLogger("danaus.wire")
 
 OnMessage = Callable[[list[bytearray]], None]
 
@@ -59,7 +61,7 @@ class Session:
         self._closed: asyncio.Future[ChannelClosed] = self._loop.create_future()
         self._lost_limit_s = lost_limit_s
         self._max_frame_bytes = max_frame_bytes
-        self._window = Window()
+        self._window = Window(peer)
         self._channel: Channel | None = None
         self._was_open = False
         self._closing = False
@@ -142,7 +144,8 @@ class Session:
     def on_message(self) -> OnMessage | None:
         """Called with each message straight from the loop, without a task switch.
 
-        Should it raise, the session ends: a message would be lost otherwise.
+        Should it raise, the session ends: a message would be lost otherwise.  ``FrameDamaged`` is
+        taken as the peer's fault and logged, anything else goes on to the loop's handler.
         """
         return self._on_message
 
@@ -250,8 +253,8 @@ class Session:
             self._lost_timer = None
         try:
             again = self._window.resumed(received_by_peer)
-        except WindowBroken as broken:
-            self.end(f"it cannot be resumed: {broken}")
+        except FrameDamaged as broken:
+            self.end(f"it cannot be resumed: {broken.why}")
             return
         if welcome is not None:
             self._push(welcome, (), 0)
@@ -305,8 +308,9 @@ class Session:
             for frame in frames:
                 if channel is self._channel:
                     self._frame(frame)
-        except WindowBroken as broken:
-            self.end(str(FrameDamaged(self.peer, str(broken))))
+        except FrameDamaged as damage:
+            _log.warning("%s", damage)
+            self.end(str(damage))
         except BaseException:
             self.end("what receives its messages failed")
             raise
@@ -331,7 +335,7 @@ class Session:
             who = "this side" if self._closing else "the peer"
             self.end(f"{who} closed it", clean=True)
         elif frame.kind is not Kind.ACK:
-            raise WindowBroken(f"{frame.kind.name} in the middle of a session")
+            raise FrameDamaged(self.peer, f"{frame.kind.name} in the middle of a session")
 
     def _acknowledge(self) -> None:
         if self._window.ack_is_due:

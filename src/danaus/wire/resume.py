@@ -13,14 +13,11 @@ from __future__ import annotations
 import collections
 from collections.abc import Iterator, Sequence
 
+from danaus.core.errors import FrameDamaged
 from danaus.wire.frame import Buffer
 
 ACK_EVERY_MESSAGES = 64
 ACK_EVERY_BYTES = 1 << 20
-
-
-class WindowBroken(Exception):
-    """The other end's numbers cannot be those of this session."""
 
 
 class Sent:
@@ -35,9 +32,14 @@ class Sent:
 
 
 class Window:
-    """Sequence numbers and unacknowledged messages of one end of a session."""
+    """Sequence numbers and unacknowledged messages of one end of a session.
 
-    def __init__(self) -> None:
+    Args:
+        peer: Whom to name in errors.
+    """
+
+    def __init__(self, peer: str = "peer") -> None:
+        self._peer = peer
         self._kept: collections.deque[Sent] = collections.deque()
         self.last_sent = 0
         self.last_acked = 0
@@ -57,11 +59,13 @@ class Window:
         """Forget what the other end has received: everything up to ``ack``.
 
         Raises:
-            WindowBroken: It claims to have received what was never sent, or less than before
+            FrameDamaged: It claims to have received what was never sent, or less than before
                 when that was already forgotten.
         """
         if ack > self.last_sent:
-            raise WindowBroken(f"it acknowledges message {ack}; {self.last_sent} was the last sent")
+            raise FrameDamaged(
+                self._peer, f"it acknowledges message {ack}; {self.last_sent} was the last sent"
+            )
         while self._kept and self._kept[0].number <= ack:
             self.kept_bytes -= self._kept.popleft().size_bytes
         self.last_acked = max(self.last_acked, ack)
@@ -70,10 +74,12 @@ class Window:
         """Return what to send again to a peer that has received everything up to ``ack``.
 
         Raises:
-            WindowBroken: As ``acked``, or it has forgotten what it acknowledged once.
+            FrameDamaged: As ``acked``, or it has forgotten what it acknowledged once.
         """
         if ack < self.last_acked:
-            raise WindowBroken(f"it received up to {ack} but had acknowledged {self.last_acked}")
+            raise FrameDamaged(
+                self._peer, f"it received up to {ack} but had acknowledged {self.last_acked}"
+            )
         self.acked(ack)
         return iter(tuple(self._kept))
 
@@ -86,12 +92,12 @@ class Window:
         """Tell whether an incoming message is to be delivered; false for a repetition.
 
         Raises:
-            WindowBroken: Messages before it are missing.
+            FrameDamaged: Messages before it are missing.
         """
         if number <= self.received:
             return False
         if number != self.received + 1:
-            raise WindowBroken(f"message {number} came after {self.received}")
+            raise FrameDamaged(self._peer, f"message {number} came after {self.received}")
         self.received = number
         self._unacked_messages += 1
         self._unacked_bytes += size_bytes

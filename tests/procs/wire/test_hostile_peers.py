@@ -14,7 +14,6 @@ import pytest
 from tests.procs.wire.harness import Run
 
 from danaus.core.errors import (
-    AddressRefused,
     ChannelClosed,
     DeadlinePassed,
     FrameDamaged,
@@ -373,30 +372,3 @@ def test_a_hello_that_is_no_sessions_is_refused(run: Run, caplog: pytest.LogCapt
 
     run(work())
     assert len(warnings_of(caplog)) == 2
-
-
-# -- where nobody may listen -----------------------------------------------------------------
-
-
-@pytest.mark.parametrize("text", ["tcp:0.0.0.0:0", "tcp:[::]:0", "tcp:192.0.2.1:0"])
-def test_others_are_not_let_in_by_accident(run: Run, text: str) -> None:
-    """W-2: until connections are encrypted, leaving this machine has to be asked for."""
-
-    async def work() -> None:
-        with pytest.raises(AddressRefused):
-            await listen(Address.parse(text), SECRET, lambda channel: None)
-
-    run(work())
-
-
-def test_asked_for_it_is_done(run: Run) -> None:
-    async def work() -> None:
-        accepted: asyncio.Queue[Channel] = asyncio.Queue()
-        wildcard = Address.tcp("0.0.0.0", 0)
-        listener = await listen(wildcard, SECRET, accepted.put_nowait, allow_plain=True)
-        assert listener.address.port
-        listener.address = Address.tcp("127.0.0.1", listener.address.port)
-        await check_alive(listener, accepted)
-        await listener.close()
-
-    run(work())

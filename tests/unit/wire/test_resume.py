@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from danaus.wire.resume import ACK_EVERY_BYTES, ACK_EVERY_MESSAGES, Window, WindowBroken
+from danaus.core.errors import FrameDamaged
+from danaus.wire.resume import ACK_EVERY_BYTES, ACK_EVERY_MESSAGES, Window
 
 
 def test_what_is_acknowledged_is_forgotten() -> None:
@@ -31,7 +32,7 @@ def test_repetitions_are_told_from_news_and_gaps_from_both() -> None:
     assert not window.arrived(1, 1)
     assert window.arrived(2, 1)
     assert not window.arrived(1, 1)
-    with pytest.raises(WindowBroken, match="message 4 came after 2"):
+    with pytest.raises(FrameDamaged, match="message 4 came after 2"):
         window.arrived(4, 1)
     assert window.received == 2
 
@@ -39,10 +40,10 @@ def test_repetitions_are_told_from_news_and_gaps_from_both() -> None:
 def test_impossible_claims_are_refused() -> None:
     window = Window()
     window.send([b"x"], 1)
-    with pytest.raises(WindowBroken, match="1 was the last"):
+    with pytest.raises(FrameDamaged, match="1 was the last"):
         window.acked(2)
     window.acked(1)
-    with pytest.raises(WindowBroken, match="had acknowledged 1"):
+    with pytest.raises(FrameDamaged, match="had acknowledged 1"):
         window.resumed(0)
 
 
@@ -69,7 +70,7 @@ def test_no_number_breaks_it_silently(number: int, sent: int) -> None:
         window.send([b""], 1)
     try:
         window.acked(number)
-    except WindowBroken:
+    except FrameDamaged:
         assert number > sent
     assert window.kept_bytes == sent - min(max(number, 0), sent if number <= sent else 0)
 

@@ -23,6 +23,11 @@ class Door:
             self.sessions.append, lost_limit_s=10.0, max_frame_bytes=1000
         )
 
+    async def close(self) -> None:
+        for session in self.sessions:
+            session.end("the test is over")
+        await self.listener.close()
+
     async def knock(self, attempt: int, *, was_open: bool, received: int = 0) -> Channel:
         """Return the dialler's end of a new connection."""
         said = SessionHello(SESSION_ID, attempt, was_open, received, b"hello")
@@ -59,7 +64,7 @@ def test_a_late_connection_of_an_older_attempt_changes_nothing() -> None:
         assert (welcome.kind, welcome.ack) == (Kind.WELCOME, 1)
         assert (await first_frame(newest)).parts == [b"two"]
         assert len(door.sessions) == 1
-        await door.listener.close()
+        await door.close()
 
     asyncio.run(work())
 
@@ -71,7 +76,7 @@ def test_a_session_that_has_just_ended_is_not_resumed() -> None:
         door.sessions[0].end("over")
         channel = await door.knock(2, was_open=True)
         assert (await first_frame(channel)).kind is Kind.REFUSED
-        await door.listener.close()
+        await door.close()
 
     asyncio.run(work())
 
@@ -83,7 +88,7 @@ def test_a_session_nobody_knows_is_refused() -> None:
         assert refused.kind is Kind.REFUSED
         assert b"restarted" in refused.parts[0]
         assert door.sessions == []
-        await door.listener.close()
+        await door.close()
 
     asyncio.run(work())
 
@@ -101,6 +106,6 @@ def test_a_peer_that_forgot_what_it_acknowledged_ends_the_session() -> None:
             await session.drain(5.0)
         await door.knock(2, was_open=True, received=0)
         assert "cannot be resumed" in (await session.closed).why
-        await door.listener.close()
+        await door.close()
 
     asyncio.run(work())
