@@ -64,6 +64,7 @@ class MeetingPoint:
         self._me = ""
         self._held: dict[GroupHello, socket.socket] = {}
         self._on_arrival: Callable[[], None] | None = None
+        self._left = False
         self._closed = False
         self._listener = listener
         listener.on_hello(PREFIX, self._arrived)
@@ -83,16 +84,22 @@ class MeetingPoint:
             if self._current and epoch_order(epoch) < epoch_order(self._current):
                 raise StaleQuorum("this group", epoch, self._current)
             self._current, self._me, self._on_arrival = epoch, me, on_arrival
+            self._left = False
             stale = [hello for hello in self._held if self._is_stale(hello)]
             dropped = [self._held.pop(hello) for hello in stale]
         for sock in dropped:
             _refuse(sock, epoch)
 
     def leave(self, epoch: str) -> None:
-        """End an epoch: nobody is told of arrivals any more."""
+        """End an epoch: peers that still want to meet in it see their connection close."""
+        dropped: list[socket.socket] = []
         with self._lock:
             if self._current == epoch:
-                self._on_arrival = None
+                self._left, self._on_arrival = True, None
+                late = [hello for hello in self._held if hello.epoch == epoch]
+                dropped = [self._held.pop(hello) for hello in late]
+        for sock in dropped:
+            sock.close()
 
     def take(self, epoch: str) -> dict[str, socket.socket]:
         """Return the peers of ``epoch`` that have come since the last call, by name."""
@@ -126,14 +133,13 @@ class MeetingPoint:
         with self._lock:
             current = self._current
             stale = self._is_stale(hello)
-            dropped = None if self._closed or stale else self._hold(hello, sock)
-            if self._closed:
-                dropped = sock
+            over = self._closed or (self._left and hello.epoch == current)
+            dropped = sock if over else None if stale else self._hold(hello, sock)
             notify = self._on_arrival
-        if stale:
-            _refuse(sock, current)
         if dropped is not None:
             dropped.close()
+        elif stale:
+            _refuse(sock, current)
         if notify is not None:
             notify()
 

@@ -61,6 +61,7 @@ class SnapshotRoom:
 
     def __init__(self, room_bytes: int | None = None) -> None:
         self.room_bytes = _quarter_of_free_bytes() if room_bytes is None else room_bytes
+        self._lock = threading.Lock()  # guards what follows
         self._used_bytes = 0
         self._kept: Tensor | None = None
 
@@ -81,11 +82,10 @@ class SnapshotRoom:
         sources = [local_shard(named[facts.name]) for facts in manifest.tensors]
         sizes = [-(-f.num_bytes // _ALIGN_BYTES) * _ALIGN_BYTES for f in manifest.tensors]
         plain = all(t.device.type == "cpu" and t.is_contiguous() for t in sources)
-        if plain and self._used_bytes + sum(sizes) > self.room_bytes:
+        buffer = self._buffer(sum(sizes), within_bound=plain)
+        if buffer is None:
             views = [view_bytes(tensor) for tensor in sources]
             return Snapshot(manifest, views, None, on_served=on_served)
-        buffer = self._buffer(sum(sizes))
-        self._used_bytes += buffer.numel()
         views, at = [], 0
         for source, facts, size in zip(sources, manifest.tensors, sizes, strict=True):
             part = buffer[at : at + facts.num_bytes]
@@ -97,12 +97,17 @@ class SnapshotRoom:
 
     def give_back(self, snapshot: Snapshot) -> None:
         """Take the memory of a snapshot that nobody reads any more."""
-        if snapshot.buffer is not None:
-            self._used_bytes -= snapshot.buffer.numel()
-            self._kept, snapshot.buffer = snapshot.buffer, None
+        with self._lock:
+            if snapshot.buffer is not None:
+                self._used_bytes -= snapshot.buffer.numel()
+                self._kept, snapshot.buffer = snapshot.buffer, None
 
-    def _buffer(self, num_bytes: int) -> Tensor:
-        kept, self._kept = self._kept, None
+    def _buffer(self, num_bytes: int, *, within_bound: bool) -> Tensor | None:
+        with self._lock:
+            if within_bound and self._used_bytes + num_bytes > self.room_bytes:
+                return None
+            self._used_bytes += num_bytes
+            kept, self._kept = self._kept, None
         if kept is not None and kept.numel() == num_bytes:
             return kept
         return torch.empty(num_bytes, dtype=torch.uint8)

@@ -143,10 +143,11 @@ class StateServer:
             on_served: Called, from another thread, when a learner was given its first bytes.
         """
         self.withdraw(step)
+        # Copying takes a while: others are served, and peers accepted, meanwhile.
+        snapshot = self._room.take(
+            named, step, note=note, fingerprint=fingerprint, on_served=on_served
+        )
         with self._lock:
-            snapshot = self._room.take(
-                named, step, note=note, fingerprint=fingerprint, on_served=on_served
-            )
             self._snapshots[step] = snapshot
             self._newest = max(self._newest, step)
         os.eventfd_write(self._nudge, 1)
@@ -168,8 +169,7 @@ class StateServer:
         for snapshot in ended:
             if not snapshot.released.wait(_RELEASE_LIMIT_S):
                 raise InternalError("H-2", f"step {snapshot.step} is still being read")
-            with self._lock:
-                self._room.give_back(snapshot)
+            self._room.give_back(snapshot)
 
     def close(self) -> None:
         """End all transfers and the thread; may be called twice."""

@@ -15,6 +15,7 @@ import functools
 import math
 import os
 import select
+import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -111,12 +112,15 @@ class Fetch:
         self._tried: dict[str, str] = {}
         self._stale: dict[str, StaleQuorum] = {}
         self._cancelled = ""
+        self._lock = threading.Lock()  # guards the nudge's life
         self._nudge = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def cancel(self, reason: str) -> None:
-        """Let ``run`` end with ``ExchangeAborted``; from any thread, until it has returned."""
-        self._cancelled = reason
-        os.eventfd_write(self._nudge, 1)
+        """Let ``run`` end with ``ExchangeAborted``; from any thread, at any time."""
+        with self._lock:
+            self._cancelled = reason
+            if self._nudge >= 0:
+                os.eventfd_write(self._nudge, 1)
 
     def run(self, deadline: Deadline) -> FetchReport:
         """Fetch the state.
@@ -139,7 +143,9 @@ class Fetch:
         finally:
             for donor in self._donors:
                 donor.close()
-            os.close(self._nudge)
+            with self._lock:
+                os.close(self._nudge)
+                self._nudge = -1
         for target, buffer in zip(self._targets, self._buffers, strict=True):
             if target is not buffer:
                 target.copy_(buffer)

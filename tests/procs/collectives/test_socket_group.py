@@ -69,12 +69,9 @@ def with_process(site_kind, tmp_path):
     """Return this process's formed group and the other member, a process."""
     secret_file = tmp_path / "secret"
     site = Site(site_kind, tmp_path, Secret.create(secret_file))
-    if site_kind == "unix":
-        other = Address.parse(f"unix:{tmp_path}/other.sock")
-    else:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            other = Address.tcp("127.0.0.1", probe.getsockname()[1])
+    # The process has the later name: it dials, so that nobody needs to know its port.
+    unix = site_kind == "unix"
+    other = Address.unix(tmp_path / "other") if unix else Address.tcp("127.0.0.1", 0)
     names = member_names(2)
     members = {names[0]: site.address, names[1]: other}
     peer = PeerProcess(secret_file, "1.1", names[1], members)
@@ -217,6 +214,20 @@ def test_a_peer_that_is_gone_or_late_ends_the_forming(sites, site_kind, tmp_path
     with pytest.raises(PeerLost):
         gone.form(soon())
     gone.close()
+
+
+def test_a_peer_that_has_left_the_epoch_ends_the_forming(sites):
+    first, second = sites(2)
+    names = member_names(2)
+    members = {names[0]: first.address, names[1]: second.address}
+    leaving = first.group(names[0], members)
+    early, late = second.group(names[1], members), second.group(names[1], members)
+    forming = Member(lambda: early.form(soon()))
+    assert not forming.ended_within(0.05)
+    leaving.close()
+    assert isinstance(forming.outcome(), PeerLost)
+    with pytest.raises(PeerLost):
+        late.form(soon())
 
 
 def test_a_peer_without_the_secret_is_no_member(sites, site_kind, tmp_path):
