@@ -313,3 +313,30 @@ def test_a_new_agent_ends_what_an_old_one_left(one):
     one.job.replace("hosts", 0)
     assert all(each.ends_within(LIMIT_S) for each in left)
     assert one.failure().kind == "host_lost"
+
+
+def test_a_stopped_worker_that_is_asked_to_end_is_killed_after_the_grace(one):
+    procs, _ = start(one)
+    pid = procs.pids()["host0/w/0#0"]
+    ends = one.watch(pid)
+    os.kill(pid, signal.SIGSTOP)
+    assert wait_for_state(pid, "T")
+    procs.stop(grace_s=0.1).get(LIMIT_S)
+    assert ends.ends_within(0.1)
+    assert not one.has_failed
+
+
+def test_a_worker_that_prints_onto_a_full_disk_goes_on(one):
+    procs, trainers = start(one, ranks=1)
+    full = one.host(0).spawn_procs(name="full").spawn("printer", Printer)
+    assert full.fill.call_one().get(LIMIT_S) == "went on"
+    assert len(trainers.alive.call().get(LIMIT_S)) == len(procs)
+
+
+class Printer(Actor):
+    @endpoint
+    def fill(self) -> str:
+        with open("/dev/full", "w") as device:
+            os.dup2(device.fileno(), 1)
+        print("does not fit", flush=True)
+        return "went on"

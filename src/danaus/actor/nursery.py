@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import io
 import os
 import select
 import signal
@@ -17,7 +18,7 @@ import socket
 import sys
 import time
 import traceback
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from danaus.actor import nursery_messages as talk
 from danaus.actor import procfs
@@ -151,14 +152,30 @@ def _reset_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
+class _PatientFile(io.FileIO):
+    """A log that takes what fits: a full disk must not end an endpoint that prints."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data) or 0
+        except OSError:
+            return len(memoryview(data).cast("B"))
+
+
+def _text(fd: int) -> io.TextIOWrapper:
+    raw = _PatientFile(fd, "w", closefd=False)
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw), encoding="utf-8", errors="replace", line_buffering=True
+    )
+
+
 def _redirect(log_path: str) -> None:
     null = os.open(os.devnull, os.O_RDONLY)
     log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(null, 0)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    sys.stdout.reconfigure(line_buffering=True, errors="replace")  # type: ignore[union-attr]
-    sys.stderr.reconfigure(line_buffering=True, errors="replace")  # type: ignore[union-attr]
+    sys.stdout, sys.stderr = _text(1), _text(2)
 
 
 def _close_all_but(keep: set[int]) -> None:

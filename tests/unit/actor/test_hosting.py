@@ -1,0 +1,57 @@
+"""Requests for actors that are not here: each call is answered all the same (A-1, A-4)."""
+
+from __future__ import annotations
+
+import pytest
+
+from danaus.actor.contexts import ProcessInfo
+from danaus.actor.hosting import Hosting
+from danaus.actor.process_messages import CODEC, Deliver, Gone, Returned, StopActor
+
+
+class Process:
+    """A process of incarnation 2 that hosts nobody."""
+
+    info = ProcessInfo("host0/w/0#2")
+
+    def handle(self, event) -> None:
+        raise AssertionError(f"nothing should have happened: {event}")
+
+
+class Peer:
+    worker = None
+
+    def __init__(self) -> None:
+        self.sent: list[object] = []
+
+    def send(self, message, parts=()) -> None:
+        self.sent.append(CODEC.decode(CODEC.encode(message)))
+
+
+@pytest.fixture
+def hosting():
+    return Hosting(Process())
+
+
+def test_a_message_for_another_incarnation_is_refused(hosting):
+    peer = Peer()
+    hosting.take(Deliver(7, "mesh", 0, 1, "sender", 1, "endpoint"), (), peer)
+    assert peer.sent == [Gone(7, "mesh/0", "the message is for incarnation 1")]
+
+
+def test_nobody_is_told_of_a_refused_message_that_nobody_waits_for(hosting):
+    peer = Peer()
+    hosting.take(Deliver(0, "mesh", 0, 1, "sender", 1, "endpoint"), (), peer)
+    assert peer.sent == []
+
+
+def test_stopping_what_is_not_here_is_done_at_once(hosting):
+    peer = Peer()
+    hosting.take(StopActor(3, "mesh", 0), (), peer)
+    assert peer.sent == [Returned(3)]
+
+
+def test_stopping_all_of_nothing_is_done_at_once(hosting):
+    done = []
+    hosting.stop_all(lambda: done.append(True))
+    assert done == [True]
