@@ -72,7 +72,9 @@ class Figure:
 def run_bench(settings: BenchConfig, *, console: Console) -> int:
     """Measure every preset; print the tables and write the JSON; return the exit code."""
     parent = settings.run_dir or default_run_path("bench", dt.datetime.now().astimezone())
-    measured = {name: _measure(name, settings, parent, console) for name in settings.presets}
+    measured = {
+        name: _measure(name, settings, parent=parent, console=console) for name in settings.presets
+    }
     facts = {
         "when": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "machine": f"{os.cpu_count()} cores, {platform.platform()}",
@@ -85,11 +87,11 @@ def run_bench(settings: BenchConfig, *, console: Console) -> int:
     return 0
 
 
-def _measure(name: str, settings: BenchConfig, parent: Path, console: Console) -> dict[str, Any]:
+def _measure(name: str, settings: BenchConfig, *, parent: Path, console: Console) -> dict[str, Any]:
     config = _config(name, settings, parent / name)
     folder = RunFolder.create(parent / name, config)
     folder.release()
-    record = _disturb(folder, config, settings.repeats, console)
+    record = _disturb(folder, config, repeats=settings.repeats, console=console)
     figures = list(_figures(record))
     managed = _managed_tokens_per_s(folder, config)
     steps = max(_WARM_UP_STEPS, int(10.0 * managed / config.step.num_tokens))
@@ -120,7 +122,7 @@ def _config(name: str, settings: BenchConfig, path: Path) -> RunConfig:
 # -- disturbing a run -----------------------------------------------------------------------
 
 
-def _disturb(folder: RunFolder, config: RunConfig, repeats: int, console: Console) -> RunRecord:
+def _disturb(folder: RunFolder, config: RunConfig, *, repeats: int, console: Console) -> RunRecord:
     """Run until every fault was injected and survived; return what the run's files tell."""
     run = Launched("bench", RunOrder(folder.path, config))
     progress = Progress(_MANY_STEPS, config.replicas, console=console)
@@ -234,16 +236,16 @@ def _table(name: str, figures: list[Figure]) -> Table:
     table = Table(title=f"{name}: median (worst) in seconds", box=box.SIMPLE_HEAD)
     columns = {
         "noticed": "noticed_s",
-        "next commit": "next_commit_s",
+        "next\ncommit": "next_commit_s",
         "gap": "gap_s",
-        "a reduced step": "reduced_step_s",
-        "counted again": "entered_s",
-        "full strength": "back_s",
+        "reduced\nstep": "reduced_step_s",
+        "counted\nagain": "entered_s",
+        "all\nback": "back_s",
     }
-    table.add_column("fault")
+    table.add_column("fault", no_wrap=True)
     for column in columns:
         table.add_column(column, justify="right")
-    table.add_column("steps lost", justify="right")
+    table.add_column("steps\nlost", justify="right")
     for kind in dict.fromkeys(figure.kind for figure in figures):
         of_kind = [figure for figure in figures if figure.kind == kind]
         cells = [
@@ -255,4 +257,4 @@ def _table(name: str, figures: list[Figure]) -> Table:
 
 def _median_and_worst(values: list[float | None]) -> str:
     known = [value for value in values if value is not None]
-    return f"{statistics.median(known):.3f} ({max(known):.3f})" if known else "–"
+    return f"{statistics.median(known):.2f}\n({max(known):.2f})" if known else "–"

@@ -51,11 +51,17 @@ def _main() -> None:
         parser.add_argument(name, type=kind)
     parser.add_argument("store")
     args = parser.parse_args()
-    rate = _train(args.preset, args.rank, args.world_size, args.num_steps, args.store)
+    rate = _train(
+        args.preset,
+        args.rank,
+        world_size=args.world_size,
+        num_steps=args.num_steps,
+        store=args.store,
+    )
     print(json.dumps({"tokens_per_s": rate}))
 
 
-def _train(preset_name: str, rank: int, world_size: int, num_steps: int, store: str) -> float:
+def _train(preset_name: str, rank: int, *, world_size: int, num_steps: int, store: str) -> float:
     import torch
     import torch.distributed as dist
     import torch.nn.functional as F

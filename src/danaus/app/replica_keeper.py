@@ -21,14 +21,16 @@ from danaus.app.events import Event
 from danaus.app.run_folder import RunFolder
 from danaus.app.settings import RunConfig
 from danaus.app.worker import ReplicaWorker, WorkerJob, WorkerResult
-from danaus.core.errors import DanausError, DeadlinePassed, RestartsExhausted, Scope
+from danaus.core.errors import (
+    DanausError,
+    DeadlinePassed,
+    RestartsExhausted,
+    Scope,
+    SupervisionError,
+)
 from danaus.core.journal import Journal
 
 T = TypeVar("T")
-
-
-class _Failed(Exception):
-    """The replica failed while something else was waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,25 +87,26 @@ class ReplicaKeeper:
             RestartsExhausted: It fails too often.
         """
         while True:
-            why = ""
             try:
-                results = await self._train_once()
-                if results is not None:
-                    return results
-                why = str(self._failure)
+                return await self._train_once()
             except DanausError as error:
                 if error.scope is Scope.JOB:
                     raise
                 why = str(error)
-                if self._failure is None:  # a death is written down where it is heard of
-                    self._journal.record(Event.START_FAILED, replica=self.replica_id, reason=why)
+            if self._failure is None and not self._stopping:
+                # A death is written down where it is heard of.
+                self._journal.record(Event.START_FAILED, replica=self.replica_id, reason=why)
             await self._end(expected=False)
             if self._stopping:
                 return ()
             await self._wait_for_budget(why)
 
-    async def _train_once(self) -> tuple[WorkerResult, ...] | None:
-        """Start the workers once; return None if any of them failed."""
+    async def _train_once(self) -> tuple[WorkerResult, ...]:
+        """Start the workers once, and train.
+
+        Raises:
+            DanausError: Any of them failed.
+        """
         self._failed.clear()
         self._failure = None
         incarnation = self._folder.next_incarnation(self.replica_id)
@@ -120,8 +123,6 @@ class ReplicaKeeper:
                 self._record_start(procs, incarnation)
                 await self._unless_failed(workers.prepare.call())
             values = await self._unless_failed(workers.train.call())
-        except _Failed:
-            return None
         except TimeoutError:
             raise DeadlinePassed(f"{self.replica_id} to start", self._start_limit_s) from None
         except ExceptionGroup as raised:
@@ -129,13 +130,17 @@ class ReplicaKeeper:
         return tuple(values.values())
 
     async def _unless_failed(self, future: Future[T]) -> T:
-        """Return what ``future`` comes to; raise ``_Failed`` if the replica fails before."""
+        """Return what ``future`` comes to.
+
+        Raises:
+            SupervisionError: The replica failed, or was stopped, before.
+        """
         call = future.as_asyncio()
         failed = asyncio.ensure_future(self._failed.wait())
         try:
             await asyncio.wait((call, failed), return_when=asyncio.FIRST_COMPLETED)
             if not call.done():
-                raise _Failed
+                raise SupervisionError(self.replica_id, str(self._failure or "it was stopped"))
             return await call
         finally:
             failed.cancel()

@@ -86,7 +86,7 @@ class ReplicaWorker(Actor):
         place = self._place()
         shards = self._open.enter_context(Shards(place, job.sockets))
         checkpoints = Path(job.run_dir) / "checkpoints"
-        self._work = ReplicaWork.build(job.train, place, shards.place, checkpoints)
+        self._work = ReplicaWork.build(job.train, place, shards=shards.place, folder=checkpoints)
 
     @endpoint
     def train(self) -> WorkerResult:

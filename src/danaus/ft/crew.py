@@ -41,8 +41,8 @@ EXCHANGE_LIMIT_S = 3600.0
 """An exchange waits for the slowest member's compute; who hangs is judged by progress (P-3)."""
 
 
-class CrewBroken(Exception):
-    """The group cannot go on; the message says why.  Never leaves the room."""
+BROKEN = (ExchangeAborted, PeerLost, DeadlinePassed, StaleQuorum)
+"""What ends a group: it cannot go on, and the next quorum makes another."""
 
 
 class Crew:
@@ -90,25 +90,24 @@ class Crew:
         """Connect with every member of ``told``.
 
         Raises:
-            CrewBroken: Somebody is not there, or ``told`` has ended meanwhile.
+            BROKEN: Somebody is not there, or ``told`` has ended meanwhile.
         """
         self.leave()
         self._share(told)
         peers = {str(seat.member): Address.parse(seat.data_address) for seat in told.members}
-        with _Guard():
-            group = SocketGroup(
-                self._meeting,
-                self._secret,
-                Roster(str(told.epoch), str(self._me), peers),
-                workspace=self._workspace,
-                on_collective=self._on_collective,
-            )
-            with self._lock:
-                self._group, self._epoch = group, told.epoch
-            self._workspace = group.workspace
-            if (reason := self._aborted(told.epoch)) is not None:
-                group.abort(reason)
-            group.form(Deadline.after(FORM_LIMIT_S))
+        group = SocketGroup(
+            self._meeting,
+            self._secret,
+            Roster(str(told.epoch), str(self._me), peers),
+            workspace=self._workspace,
+            on_collective=self._on_collective,
+        )
+        with self._lock:
+            self._group, self._epoch = group, told.epoch
+        self._workspace = group.workspace
+        if (reason := self._aborted(told.epoch)) is not None:
+            group.abort(reason)
+        group.form(Deadline.after(FORM_LIMIT_S))
 
     def _share(self, told: Announcement) -> None:
         """Settle who computes what, the same at every member (T-4)."""
@@ -160,18 +159,17 @@ class Crew:
         """Sum the step's leaves over all replicas; return the digest of the sum.
 
         Raises:
-            CrewBroken: The exchange did not finish.
+            BROKEN: The exchange did not finish.
         """
         if self._folder is None or self._plan is None:
             raise InternalError("T-4", "a reduction without leaves")
-        with _Guard():
-            self._standing().reduce_tree(
-                self._folder.partials(),
-                self._reduced,
-                plan=self._plan,
-                subset=self._subset,
-                deadline=Deadline.after(EXCHANGE_LIMIT_S),
-            )
+        self._standing().reduce_tree(
+            self._folder.partials(),
+            self._reduced,
+            plan=self._plan,
+            subset=self._subset,
+            deadline=Deadline.after(EXCHANGE_LIMIT_S),
+        )
         return digest(self._reduced)
 
     @property
@@ -183,12 +181,11 @@ class Crew:
         """Give every member this ballot and return all of theirs.
 
         Raises:
-            CrewBroken: Not all came; ``votes_seen`` has those that did.
+            BROKEN: Not all came; ``votes_seen`` has those that did.
         """
-        with _Guard():
-            given = self._standing().exchange_small(
-                msgspec.msgpack.encode(ballot), deadline=Deadline.after(EXCHANGE_LIMIT_S)
-            )
+        given = self._standing().exchange_small(
+            msgspec.msgpack.encode(ballot), deadline=Deadline.after(EXCHANGE_LIMIT_S)
+        )
         return self._ballots(given)
 
     def votes_seen(self) -> dict[MemberId, Ballot]:
@@ -202,16 +199,5 @@ class Crew:
     def _standing(self) -> Group:
         group = self._group
         if group is None:
-            raise CrewBroken("the group is closed")
+            raise ExchangeAborted("the group is closed")
         return group
-
-
-class _Guard:
-    """Turns what an exchange raises into ``CrewBroken``."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, ExchangeAborted | PeerLost | DeadlinePassed | StaleQuorum):
-            raise CrewBroken(str(error)) from error

@@ -6,7 +6,7 @@ that the result does not depend on who died.
 
 Example::
 
-    manager = Manager(model, optimizer, place, StepPlan(num_steps=1000, num_leaves=8))
+    manager = Manager(model, optimizer, place, plan=StepPlan(1000, num_leaves=8))
     for step in manager.steps():
         for m in step.microbatches():
             loss_sum, num_tokens = loss_of(model, batch(step.number, m))
@@ -95,8 +95,8 @@ class Manager:
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
         place: Place,
-        plan: StepPlan,
         *,
+        plan: StepPlan,
         ledger: Ledger | None = None,
         observer: Observer | None = None,
     ) -> None:

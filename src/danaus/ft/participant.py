@@ -25,7 +25,7 @@ from typing import Any, Self
 from danaus.core.errors import CheckpointDamaged, ConfigError
 from danaus.ft import step_events as on
 from danaus.ft.attempt import Attempt
-from danaus.ft.crew import Crew, CrewBroken
+from danaus.ft.crew import BROKEN, Crew
 from danaus.ft.healing import Healer
 from danaus.ft.ledger import Committed, Ledger, RolledBack, pack_samples
 from danaus.ft.observer import Moment, Observer
@@ -250,7 +250,7 @@ class Participant:
         self._enter(step, Phase.COMPUTE)
         try:
             self._crew.form(told)
-        except CrewBroken as broken:
+        except BROKEN as broken:
             return on.ReductionBroken(told.epoch, step, str(broken))
         return None
 
@@ -258,7 +258,7 @@ class Participant:
         self._enter(order.step, Phase.REDUCE)
         try:
             digest = self._crew.reduce()
-        except CrewBroken as broken:
+        except BROKEN as broken:
             return on.ReductionBroken(order.epoch, order.step, str(broken))
         return on.Reduced(
             order.epoch,
@@ -273,7 +273,7 @@ class Participant:
         self._enter(ballot.step, Phase.VOTE)
         try:
             votes = self._crew.vote(ballot)
-        except CrewBroken as broken:
+        except BROKEN as broken:
             seen = self._crew.votes_seen()
             return on.VotesBroken(ballot.epoch, ballot.step, str(broken), seen)
         self._observer.moment(Moment.VOTED, ballot.step)

@@ -34,7 +34,7 @@ class ReplicaWork:
 
     @classmethod
     def build(
-        cls, config: TrainConfig, place: Place, shards: ShardPlace, folder: Path
+        cls, config: TrainConfig, place: Place, *, shards: ShardPlace, folder: Path
     ) -> ReplicaWork:
         """Make the work of one rank.
 
