@@ -144,8 +144,8 @@ class MeshEndpoint(Endpoint[P, R]):
             gather.begin()
         for at, (rank, number) in enumerate(zip(target.ranks, numbers, strict=True)):
 
-            def build(call: int, at: int = at, rank: int = rank, number: int = number) -> Deliver:
-                inc = target.incarnations[at]
+            def build(call: int, at: int = at, number: int = number) -> Deliver:
+                rank, inc = target.ranks[at], target.incarnations[at]
                 return Deliver(call, target.mesh_id, rank, inc, sender, number, self._spec.name)
 
             link = target.runtime.connections.link(target.refs[rank])
