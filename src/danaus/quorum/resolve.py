@@ -111,12 +111,8 @@ def _decide(last: QuorumRecord, survivors: Reports, step: int) -> Outcome:
     unprepared = [m for m in survivors if m not in held or held[m].vote != "prepared"]
     if unprepared:
         return Outcome(step, "discard", f"{_names(unprepared)} had not voted on step {step}", epoch)
-    digests = {kept.digest for kept in held.values()}
-    if len(digests) > 1:
-        each = ", ".join(f"{m} has {kept.digest}" for m, kept in sorted(held.items()))
-        return Outcome(
-            step, "discard", f"divergence: reduced gradients of step {step} differ: {each}", epoch
-        )
+    if differ := _differing(survivors, held, step):
+        return Outcome(step, "discard", f"divergence: {differ}", epoch)
     absent = len(last.members) - len(survivors)
     return Outcome(
         step,
@@ -125,3 +121,23 @@ def _decide(last: QuorumRecord, survivors: Reports, step: int) -> Outcome:
         f"with one digest" + (f" ({absent} absent)" if absent else ""),
         epoch,
     )
+
+
+def _differing(survivors: Reports, held: Mapping[MemberId, OpenStep], step: int) -> str:
+    """Return how those prepared differ; the ranks of a replica hold different shards.
+
+    A gradient computed of unequal states is spoiled, whoever of them is right (Q-9).
+    """
+    seen: dict[tuple[str, int], dict[str, list[str]]] = {}
+    for member, kept in sorted(held.items()):
+        prints = {
+            f"states before step {step}": survivors[member].fingerprint,
+            f"reduced gradients of step {step}": kept.digest,
+        }
+        for what, value in prints.items():
+            seen.setdefault((what, member.rank), {}).setdefault(value, []).append(str(member))
+    for (what, rank), holders in seen.items():
+        if len(holders) > 1:
+            each = "; ".join(f"{', '.join(who)} has {value}" for value, who in holders.items())
+            return f"{what} differ at rank {rank}: {each}"
+    return ""
