@@ -1,10 +1,12 @@
-"""Hosts for tests that hurt them."""
+"""Hosts for tests that hurt them; whole runs, and what each must come to."""
 
 from __future__ import annotations
 
 import pytest
 
+from danaus.actor.here import shutdown_context
 from danaus.testing.hosts import Hosts
+from danaus.testing.runs import Shape, finish, plain_sha256, small_run
 
 
 @pytest.fixture
@@ -29,3 +31,32 @@ def two(make_hosts):
     """Two hosts."""
     with make_hosts(2) as hosts:
         yield hosts
+
+
+@pytest.fixture(autouse=True)
+def _controller_ends_with_its_test(no_leaks):
+    yield
+    shutdown_context()
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory):
+    """Return the hash that a shape's training comes to where nothing happens to it.
+
+    With one rank that is a plain loop in this process, without any of danaus's processes; ranks
+    of one replica need each other, so with two it is a run of one replica.
+    """
+    known = {}
+
+    def sha256(run):
+        config, ranks = run.config, run.config.parallel.shard
+        key = (ranks, config.step.num_leaves, config.step.num_steps)
+        if key not in known and ranks == 1:
+            known[key] = plain_sha256(config)
+        elif key not in known:
+            shape = Shape(replicas=1, ranks=ranks, steps=key[2], leaves=key[1])
+            alone = small_run(tmp_path_factory.mktemp("alone") / "run", shape)
+            known[key] = finish(alone).sha256
+        return known[key]
+
+    return sha256

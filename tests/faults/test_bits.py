@@ -2,46 +2,93 @@
 
 import pytest
 
-from danaus.app.events import Event
-from danaus.core import journal
 from danaus.ft.lineage import merge, verify
 from danaus.ft.observer import Moment
-from danaus.testing.faults import FORWARD, REDUCE, Strike
-from danaus.testing.runs import Shape, finish, plain_sha256, small_run
+from danaus.testing.faults import FORWARD, REDUCE, VOTE, Pace, Strike
+from danaus.testing.runs import Shape, running, small_run
 
-ONE_RANK = {
-    "replica-0": (Strike(FORWARD, step=2), Strike(Moment.APPLIED, step=9, incarnation=1)),
-    "replica-1": (Strike(Moment.VOTED, step=5), Strike(Moment.LEARNING, step=0, incarnation=1)),
-    "replica-2": (Strike(REDUCE, step=7), Strike(FORWARD, step=0, incarnation=1)),
+STEPS = 40
+"""Room for every strike; once all have hit and all are back, the rest takes no time."""
+ALONE_STEP_S = 0.4
+"""A step takes so long while somebody is away, so that the run does not end before his return."""
+
+DONOR = Strike(Moment.SERVING, name="donor")
+"""Whoever is asked first by a learner dies with the first part served."""
+
+PLANS = {
+    "3 replicas, 5 leaves": (
+        Shape(replicas=3, leaves=5, steps=STEPS),
+        {
+            "replica-0": (Strike(FORWARD, 2), Strike(Moment.APPLIED, 9, incarnation=1)),
+            "replica-1": (Strike(Moment.VOTED, 5), Strike(Moment.LEARNING, incarnation=1)),
+            "replica-2": (Strike(REDUCE, 7), Strike(FORWARD, incarnation=1)),
+        },
+    ),
+    "4 replicas, 7 leaves": (
+        Shape(replicas=4, leaves=7, steps=STEPS),
+        {
+            "replica-0": (Strike(Moment.APPLIED, 2), Strike(VOTE, 7), DONOR),
+            "replica-1": (
+                Strike(FORWARD, 6, at_strength=4),
+                Strike(FORWARD, 7),
+                Strike(Moment.LEARNING),
+                DONOR,
+            ),
+            "replica-2": (Strike(REDUCE, 10), DONOR),
+            "replica-3": (Strike(Moment.VOTED, 10), DONOR),
+        },
+    ),
+    "3 replicas of 2 ranks, 7 leaves": (
+        Shape(replicas=3, ranks=2, leaves=7, steps=STEPS),
+        {
+            "replica-0": (Strike(FORWARD, 2, rank=1), Strike(VOTE, 9, at_strength=3)),
+            "replica-1": (
+                Strike(REDUCE, 4, rank=1, at_strength=3),
+                Strike(Moment.LEARNING),
+                Strike(FORWARD, rank=1, incarnation=2),
+            ),
+            "replica-2": (
+                Strike(Moment.APPLIED, 6, rank=1, at_strength=3),
+                Strike(Moment.VOTED, 12),
+            ),
+        },
+    ),
+    "4 replicas of 2 ranks, 7 leaves": (
+        Shape(replicas=4, ranks=2, leaves=7, steps=STEPS),
+        {
+            "replica-0": (Strike(Moment.APPLIED, 2), DONOR),
+            "replica-1": (Strike(Moment.VOTED, 4, rank=1, at_strength=4), DONOR),
+            "replica-2": (
+                Strike(FORWARD, 6, at_strength=4),
+                Strike(FORWARD, 6, rank=1, incarnation=1),
+                DONOR,
+            ),
+            "replica-3": (Strike(REDUCE, 8, at_strength=4), Strike(Moment.LEARNING, rank=1), DONOR),
+        },
+    ),
 }
-"""Inside forward; between vote and commit, and then while learning; inside the reduction, and
-then at once again; between commit and announcement."""
+"""Between them: inside forward, inside the reduction, inside and after the vote (before the
+commit), between commit and announcement, while learning, the donor while it serves, and the same
+replica twice in a row."""
 
 
-def events(run, name):
-    return [line for line in journal.read(run.folder.journal_path) if line["event"] == name]
-
-
-def signals(run):
-    """Deaths by SIGKILL that were not asked for, by replica and incarnation."""
-    return {
-        (e["replica"], e["incarnation"])
-        for e in events(run, Event.PROCESS_EXITED)
-        if e["signal"] == "SIGKILL" and not e["expected"]
-    }
-
-
-def struck(observers):
-    return {(name, strike.incarnation) for name, strikes in observers.items() for strike in strikes}
-
-
-@pytest.mark.parametrize("leaves", [5, 7])
-def test_kills_in_every_phase_leave_no_trace(tmp_path, leaves):
-    shape = Shape(replicas=3, leaves=leaves, steps=16)
-    run = small_run(tmp_path / "run", shape, observers=ONE_RANK)
-    result = finish(run)
-    assert result.sha256 == plain_sha256(run.config)
-    assert signals(run) == struck(ONE_RANK)
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("plan", PLANS)
+def test_kills_in_every_phase_leave_no_trace(tmp_path, undisturbed, plan):
+    shape, strikes = PLANS[plan]
+    pace = Pace(ALONE_STEP_S, until=tmp_path / "all have hit", below=shape.replicas)
+    observers = {name: (*strikes.get(name, ()), pace) for name in strikes}
+    planned = {strike.id_of(name) for name, each in strikes.items() for strike in each}
+    run = small_run(tmp_path / "run", shape, observers=observers)
+    with running(run) as going:
+        watch = going.watch
+        watch.until("every strike", lambda: len(watch.strikes()) == len(planned), limit_s=90)
+        pace.until.touch()
+        result = going.result(90)
+    hit = watch.strikes()
+    assert {each["fault"] for each in hit} == planned
+    assert watch.deaths() >= {(each["target"], each["incarnation"]) for each in hit}
+    assert result.sha256 == undisturbed(run)
     told = verify(merge(run.folder.ledger_paths()))
     assert told.ok, told.problems
-    assert told.num_steps == 16
+    assert told.num_steps == STEPS

@@ -128,6 +128,12 @@ class RunController(Actor):
     @concurrent_endpoint
     async def run(self) -> RunResult | None:
         """Run to the end; return None if the run was stopped before it."""
+        try:
+            return await self._run()
+        finally:
+            self._journal.close()
+
+    async def _run(self) -> RunResult | None:
         self._record_begin()
         try:
             await asyncio.to_thread(self._job.apply)

@@ -99,8 +99,8 @@ class Recorder(Observer):
         written = self._work.checkpoint(line.step, line.epoch)
         if written is None:
             return
-        if written.complete:
-            self._record(Event.CHECKPOINT_WRITTEN, step=line.step)
+        if written.complete:  # by whichever rank wrote the last part
+            self._journal.record(Event.CHECKPOINT_WRITTEN, **self._facts(), step=line.step)
         elif written.reason and self._place.num_ranks == 1:
             self._record(Event.CHECKPOINT_FAILED, step=line.step, reason=written.reason)
 
@@ -128,11 +128,12 @@ class Recorder(Observer):
     def _record(self, event: Event, **facts: object) -> None:
         """Write one line for the replica: its first rank speaks for all."""
         if self._is_voice:
-            place = self._place
-            self._journal.record(
-                event,
-                replica=place.replica_id,
-                incarnation=place.incarnation,
-                process_id=place.process_id,
-                **facts,
-            )
+            self._journal.record(event, **self._facts(), **facts)
+
+    def _facts(self) -> dict[str, object]:
+        place = self._place
+        return {
+            "replica": place.replica_id,
+            "incarnation": place.incarnation,
+            "process_id": place.process_id,
+        }

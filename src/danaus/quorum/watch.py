@@ -24,6 +24,8 @@ OUTSIDERS_PATIENCE = 6.0
 
 def watch_processes(s: Situation) -> None:
     """Fence who is silent, was replaced or has lost a sibling; give up fences that fail."""
+    if s.finished:
+        return  # all are about to end, one rank of a replica before the other
     _fence_the_silent(s)
     for member, process in sorted(s.roster.processes.items()):
         of = incarnation_of(member)

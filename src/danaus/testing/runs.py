@@ -1,11 +1,12 @@
 """Whole runs for tests: a small training under a real controller, and what it must come to.
 
-Owns ``small_run``, ``finish`` and ``plain_sha256``.
+Owns ``small_run``, ``running``, ``finish`` and ``plain_sha256``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from danaus.app.settings import RunConfig
 from danaus.core.errors import DeadlinePassed
 from danaus.ft.observer import Observer
 from danaus.model.config import LlamaConfig
+from danaus.testing.watching import RunWatch
 from danaus.train.config import CheckpointConfig, DataConfig, ParallelConfig, StepConfig
 from danaus.train.plain import run_plain
 from danaus.train.replica import ReplicaWork
@@ -123,20 +125,47 @@ def small_run(
     return SmallRun(config, observers or {}, heal=heal)
 
 
-def finish(run: SmallRun, *, limit_s: float = 50.0) -> RunResult:
-    """Run to the end and return how it ended.
+class Running:
+    """A small run that goes on.
 
-    Raises:
-        DeadlinePassed: It did not end in time; it is stopped.
+    Args:
+        run: What.
+        launched: Its controller, in this process.
     """
+
+    def __init__(self, run: SmallRun, launched: Launched) -> None:
+        self.run, self.launched = run, launched
+        self.watch = RunWatch(run.folder, ended=lambda: launched.wait(0.0))
+
+    def result(self, limit_s: float = 50.0) -> RunResult:
+        """Wait for the end and return how it ended.
+
+        Raises:
+            DeadlinePassed: It did not end in time, or was stopped.
+        """
+        if not self.launched.wait(limit_s):
+            raise DeadlinePassed(f"the end of a small run (at step {self.watch.step})", limit_s)
+        result = self.launched.result()
+        if result is None:
+            raise DeadlinePassed("the end of a run that was stopped", limit_s)
+        return result
+
+
+@contextlib.contextmanager
+def running(run: SmallRun) -> Iterator[Running]:
+    """Start a run; on leaving the context it is stopped if it has not ended."""
     launched = run.launch()
-    if not launched.wait(limit_s):
-        launched.stop("the test's limit")
-        raise DeadlinePassed("the end of a small run", limit_s)
-    result = launched.result()
-    if result is None:
-        raise DeadlinePassed("the end of a run that was stopped", limit_s)
-    return result
+    try:
+        yield Running(run, launched)
+    finally:
+        if not launched.wait(0.0):
+            launched.stop("the test is over")
+
+
+def finish(run: SmallRun, *, limit_s: float = 50.0) -> RunResult:
+    """Run to the end and return how it ended; see ``Running.result``."""
+    with running(run) as going:
+        return going.result(limit_s)
 
 
 def plain_sha256(config: RunConfig) -> str:

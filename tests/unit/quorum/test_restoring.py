@@ -6,6 +6,7 @@ from danaus.quorum.events import (
     Announce,
     DeathReported,
     DiskFailed,
+    Fence,
     JoinAsked,
     NoteDivergence,
     Persist,
@@ -293,6 +294,19 @@ def test_the_run_is_finished_when_every_member_is_done_and_all_who_come_are_told
     assert later.told is not None
     assert later.told.finished
     assert later.seat == seat("d")
+
+
+def test_ranks_that_end_one_after_the_other_when_the_run_is_finished_are_left_in_peace() -> None:
+    town = Town()
+    ranks = [town.peer("a", rank, num_ranks=2) for rank in (0, 1)]
+    for peer in ranks:
+        peer.become(committed_step=10, done=True)
+        town.register(peer)
+    for peer in ranks:
+        town.join(peer)
+    assert town.last.finished
+    town.die(ranks[0])
+    assert not town.all(Fence)
 
 
 def test_a_divergence_whose_healing_could_not_be_saved_is_still_the_first() -> None:
