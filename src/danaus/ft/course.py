@@ -35,7 +35,9 @@ class Course(msgspec.Struct, frozen=True):
     learner: Learner | None = None
 
 
-def read_course(told: Announcement, member: MemberId, num_ranks: int, report: StepReport) -> Course:
+def read_course(
+    told: Announcement, member: MemberId, report: StepReport, *, num_ranks: int
+) -> Course:
     """Return what ``told`` asks of ``member``, which holds what it reports.
 
     Raises:

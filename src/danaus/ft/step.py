@@ -256,7 +256,7 @@ class StepMachine:
 
     def _follow(self, told: Announcement) -> Instructions:
         """Settle the open step as told, then stand where all members stand."""
-        course = read_course(told, self.member, self.num_ranks, self.report())
+        course = read_course(told, self.member, self.report(), num_ranks=self.num_ranks)
         if course.todo == "nothing":
             return ()
         self._standing = told
@@ -354,7 +354,7 @@ class StepMachine:
         if mine is None or self._standing is None:
             raise InternalError("T-1", f"{self.member} counts votes on a step that is not open")
         members = self._standing.record().members
-        count = tally(members, mine.epoch, mine.step, votes, veto=self.veto)
+        count = tally(votes, members, epoch=mine.epoch, step=mine.step, veto=self.veto)
         if count.count == "commit":
             self._restorable.agreed(mine.step - 1, self.state.fingerprint)
             self._leave = self._leave or count.change_pending

@@ -33,15 +33,15 @@ class Tally(msgspec.Struct, frozen=True):
 
 
 def tally(
-    members: Sequence[MemberId], epoch: Epoch, step: int, votes: Votes, *, veto: bool = True
+    votes: Votes, members: Sequence[MemberId], *, epoch: Epoch, step: int, veto: bool = True
 ) -> Tally:
     """Count the votes of (step, epoch).
 
     Args:
+        votes: The ballots that came, this member's own included.
         members: Every member process of the epoch.
         epoch: The epoch voted in; ballots of another are not counted.
         step: The step voted on; ballots of another are not counted.
-        votes: The ballots that came, this member's own included.
         veto: Whether unequal fingerprints of the step before refuse this one (Q-9).
     """
     ballots = [
@@ -71,18 +71,18 @@ def objection(ballots: Iterable[Ballot], *, veto: bool) -> str:
             return f"{ballot.member} refused: {ballot.reason or 'no reason given'}"
         by_rank.setdefault(ballot.member.rank, []).append(ballot)
     for rank, group in sorted(by_rank.items()):
-        against = veto and _differing(rank, group, "fingerprint", "states before the step")
-        against = against or _differing(rank, group, "digest", "reduced gradients")
+        against = veto and _differing(group, "fingerprint")
         if against:
-            return against
+            return f"states before the step differ at rank {rank}: {against}"
+        if against := _differing(group, "digest"):
+            return f"reduced gradients differ at rank {rank}: {against}"
     return ""
 
 
-def _differing(rank: int, group: list[Ballot], field: str, what: str) -> str:
+def _differing(group: list[Ballot], field: str) -> str:
     holders: dict[str, list[str]] = {}
     for ballot in group:
         holders.setdefault(getattr(ballot, field), []).append(str(ballot.member))
     if len(holders) < 2:
         return ""
-    each = "; ".join(f"{value or 'none'} at {', '.join(who)}" for value, who in holders.items())
-    return f"{what} differ at rank {rank}: {each}"
+    return "; ".join(f"{value or 'none'} at {', '.join(who)}" for value, who in holders.items())

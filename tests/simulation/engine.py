@@ -1,0 +1,146 @@
+"""Simulated time, processes and connections.  No thread, no sleep: one heap of things to come."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable
+from typing import Any
+
+
+class Violation(AssertionError):
+    """A promise is broken; ``label`` names it."""
+
+    def __init__(self, label: str, what: str) -> None:
+        super().__init__(f"{label}: {what}")
+        self.label = label
+
+
+class Engine:
+    """The heap, the chance, the trace, and who cannot hear whom."""
+
+    def __init__(self, seed: int, slow: int) -> None:
+        self.now = 0.0
+        self.random = random.Random(seed)
+        self.slow = slow / 100
+        self.trace: list[tuple[float, str, Any]] = []
+        self.moments: dict[str, int] = {}
+        self.on_moment: Callable[[str, int, Any], None] = lambda *_: None
+        self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._number = 0
+        self._walls: list[tuple[float, frozenset[str], frozenset[str]]] = []
+
+    def after(self, delay: float, act: Callable[..., None], *args: Any) -> None:
+        self.at(self.now + delay, act, *args)
+
+    def at(self, moment: float, act: Callable[..., None], *args: Any) -> None:
+        self._number += 1
+        heapq.heappush(self._heap, (moment, self._number, act, args))
+
+    def run(self, until: Callable[[], float]) -> None:
+        """Run until nothing is left or ``until()`` has come."""
+        while self._heap and self._heap[0][0] <= until():
+            self.now, _, act, args = heapq.heappop(self._heap)
+            act(*args)
+
+    def note(self, who: str, what: Any) -> None:
+        self.trace.append((self.now, who, what))
+
+    def moment(self, name: str, who: Any) -> None:
+        """Say that ``name`` comes to pass at ``who``; faults strike here, synchronously."""
+        count = self.moments[name] = self.moments.get(name, 0) + 1
+        self.on_moment(name, count, who)
+
+    def delay(self) -> float:
+        """A message's time on the way, in seconds."""
+        chance = self.random
+        if chance.random() < self.slow:
+            return chance.uniform(0.1, 3.0)
+        return chance.uniform(0.001, 0.02)
+
+    def wall(self, here: frozenset[str], there: frozenset[str], span: float) -> None:
+        """Hold back everything between two sets of hosts for a while."""
+        self._walls.append((self.now + span, here, there))
+
+    def held_until(self, one: str, other: str) -> float:
+        """When the last wall between two hosts falls (0: none stands)."""
+        end = 0.0
+        for falls, here, there in self._walls:
+            if falls > self.now and (
+                (one in here and other in there) or (other in here and one in there)
+            ):
+                end = max(end, falls)
+        return end
+
+
+class Link:
+    """One direction of a connection: in order, late perhaps, until it is cut."""
+
+    __slots__ = ("_engine", "_from", "_last", "_to", "cut")
+
+    def __init__(self, engine: Engine, source: str, target: str) -> None:
+        self._engine = engine
+        self._from = source
+        self._to = target
+        self._last = 0.0
+        self.cut = False
+
+    def send(self, act: Callable[..., None], *args: Any) -> None:
+        self._last = max(self._last, self._engine.now + self._engine.delay())
+        self._engine.at(self._last, self._arrive, act, args)
+
+    def _arrive(self, act: Callable[..., None], args: tuple[Any, ...]) -> None:
+        if self.cut:
+            return
+        held = self._engine.held_until(self._from, self._to)
+        if held:
+            self._last = max(self._last, held)
+            self._engine.at(held, self._arrive, act, args)
+        else:
+            act(*args)
+
+
+class Process:
+    """What can die, stop and go on."""
+
+    def __init__(self, engine: Engine, name: str, host: str) -> None:
+        self.engine = engine
+        self.name = name
+        self.host = host
+        self.alive = True
+        self.stopped = False
+        self._inbox: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+
+    def run(self, act: Callable[..., None], *args: Any) -> None:
+        """Do it, later if this process is stopped, never if it is dead."""
+        if not self.alive:
+            return
+        if self.stopped:
+            self._inbox.append((act, args))
+        else:
+            act(*args)
+
+    def resume_with(self, act: Callable[..., None], *args: Any) -> None:
+        """Go on with it before anything that has arrived while this process was stopped."""
+        self._inbox.insert(0, (act, args))
+
+    def later(self, delay: float, act: Callable[..., None], *args: Any) -> None:
+        self.engine.after(delay, self.run, act, *args)
+
+    def stop(self) -> None:
+        self.engine.note(self.name, "stopped")
+        self.stopped = True
+
+    def go_on(self) -> None:
+        if not self.alive or not self.stopped:
+            return
+        self.engine.note(self.name, "goes on")
+        self.stopped = False
+        inbox, self._inbox = self._inbox, []
+        for position, (act, args) in enumerate(inbox):
+            if not self.alive:
+                return
+            if self.stopped:
+                self._inbox += inbox[position:]  # behind what was left of the last act
+                return
+            act(*args)

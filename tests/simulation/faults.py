@@ -1,0 +1,161 @@
+"""What each kind of fault does to a simulated run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.simulation.engine import Engine
+from tests.simulation.member import Member
+from tests.simulation.model import flipped
+from tests.simulation.monitor import Monitor
+from tests.simulation.service import HOST
+
+from danaus.quorum.events import HangSuspected
+
+HANG_LIMIT_S = 5.0
+
+
+class Faults:
+    """One method per kind; mixed into the world."""
+
+    engine: Engine
+    monitor: Monitor
+    service: Any
+    checkpoints: Any
+    processes: dict[Any, Member]
+    over_at: float
+    ended: bool
+
+    def fault_kill(self, target: Member, span: float) -> None:
+        self.kill(target, "killed")
+
+    def fault_lose_host(self, target: Member, span: float) -> None:
+        self._lose(target, silently=True, found_after=7.0)
+
+    def fault_lose_agent(self, target: Member, span: float) -> None:
+        self._lose(target, silently=False, found_after=2.5)
+
+    def _lose(self, target: Member, *, silently: bool, found_after: float) -> None:
+        """Take a host's agent and with it its workers; the controller finds out and confirms."""
+        host = target.host
+        self.lost_agents.add(host)
+        if silently:
+            self.lost_hosts.add(host)
+        gone = [member for member in self.living() if member.host == host]
+        for member in gone:
+            self.kill(member, "its host is lost", silently=silently)
+        self.engine.after(found_after, self.found_lost, host)
+        self.over_at = max(self.over_at, self.engine.now + found_after)
+
+    def found_lost(self, host: str) -> None:
+        self.lost_agents.discard(host)
+        new = host + "'"
+        for member in list(self.processes.values()):
+            if member.host == host and not member.alive:
+                self.service.run(self.watch, self.service, member.seat)
+                self.replace(member, new)
+
+    def fault_hang(self, target: Member, span: float) -> None:
+        target.stop()
+        self.engine.after(HANG_LIMIT_S, self.judge, target)
+
+    def fault_wedge(self, target: Member, span: float) -> None:
+        target.wedged = True
+        self.engine.after(HANG_LIMIT_S, self.judge, target)
+
+    def judge(self, target: Member) -> None:
+        """P-3, in short: a process that makes no progress is suspected until it is dead."""
+        if not target.alive or self.ended or not (target.stopped or target.wedged):
+            return
+        service = self.service
+        if target.session is None and target.who not in service.sessions:
+            self.kill(target, "it never came up")  # its supervisor's business
+            return
+        service.run(service.take, HangSuspected(target.who, "no progress"))
+        self.engine.after(2.0, self.judge, target)
+
+    def fault_pause(self, target: Member, span: float) -> None:
+        target.stop()
+        self.engine.after(span, target.go_on)
+
+    def fault_flip(self, target: Member, span: float) -> None:
+        self.monitor.flips += 1
+        target.model = flipped(target.model, f"{target.name} {self.engine.now}")
+
+    def fault_missum(self, target: Member, span: float) -> None:
+        target.missumming = True
+
+    def fault_fail_compute(self, target: Member, span: float) -> None:
+        target.failing = True
+
+    def fault_refuse(self, target: Member, span: float) -> None:
+        target.refusing = True
+
+    def fault_garble_fetch(self, target: Member, span: float) -> None:
+        target.garbling = True
+        self.monitor.flips += 1
+
+    def fault_echo(self, target: Member, span: float) -> None:
+        target.echoing = True
+
+    def fault_cut_service(self, target: Member, span: float) -> None:
+        if target.session:
+            target.session.break_off()
+
+    def fault_cut_peers(self, target: Member, span: float) -> None:
+        """Break every connection with the group: both ends find the other gone."""
+        group = target.group
+        if group is None:
+            return
+        epoch = group.announcement.epoch
+        for peer in group.members:
+            other = self.processes[peer]
+            if peer == target.who or not other.alive:
+                continue
+            target.to_peer(peer, epoch, "gone")
+            other.to_peer(target.who, epoch, "gone")
+
+    def fault_isolate(self, target: Member, span: float) -> None:
+        rest = frozenset(m.host for m in self.processes.values()) | {HOST}
+        self.engine.wall(frozenset({target.host}), rest - {target.host}, span)
+
+    def fault_isolate_from_service(self, target: Member, span: float) -> None:
+        self.engine.wall(frozenset({target.host}), frozenset({HOST}), span)
+
+    def fault_isolate_from_peers(self, target: Member, span: float) -> None:
+        rest = frozenset(m.host for m in self.processes.values())
+        self.engine.wall(frozenset({target.host}), rest - {target.host}, span)
+
+    def fault_replace(self, target: Member, span: float) -> None:
+        """Start the next incarnation elsewhere though this one lives."""
+        key = (target.who.replica_id, target.who.incarnation)
+        if key not in self.restarting and self.incarnations[key[0]] == key[1]:
+            self.restarting.add(key)
+            self.engine.after(0.2, self.start, key[0], target.host + "+")
+
+    def fault_crash_service(self, _at: Member | None, span: float) -> None:
+        self.crash_service(wipe=False, span=span)
+
+    def fault_wipe_service(self, _at: Member | None, span: float) -> None:
+        self.crash_service(wipe=True, span=span)
+
+    def fault_pause_service(self, _at: Member | None, span: float) -> None:
+        self.service.stop()
+        self.engine.after(span, self.service.go_on)
+
+    def fault_fill_disk(self, _at: Member | None, span: float) -> None:
+        self.disk_full += 3
+
+    def fault_damage_checkpoint(self, _at: Member | None, span: float) -> None:
+        self.checkpoints.damage()
+        self.damaged = True
+
+    def fault_kill_all(self, _at: Member | None, span: float) -> None:
+        for member in self.living():
+            self.kill(member, "all are killed")
+
+    def fault_kill_others(self, _at: Member | None, span: float) -> None:
+        keep = _at or next(iter(self.living()), None)
+        for member in self.living():
+            if keep and member.who.replica_id != keep.who.replica_id:
+                self.kill(member, "all others are killed")

@@ -1,0 +1,257 @@
+"""One simulated member process: the real step machine in a shell made of the engine's time.
+
+The shell does what ``ft.participant`` does, with strings for tensors.  It is as ill-mannered as
+the contracts allow: late results of work that was left are delivered, aborts come as whatever
+event they may come as, and a process can be stopped or killed between any two instructions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.simulation.engine import Violation
+from tests.simulation.group import GroupMember
+from tests.simulation.model import Kept, Model, flipped, mixed, seed_model
+
+from danaus.core.errors import InternalError
+from danaus.ft.step import StepMachine
+from danaus.ft.step_events import (
+    Aborted,
+    Announced,
+    Applied,
+    Apply,
+    ChangeKnown,
+    CheckpointWritten,
+    Discard,
+    Event,
+    Finish,
+    JoinQuorum,
+    Learn,
+    Learned,
+    LearnFailed,
+    Restore,
+    Restored,
+    RestoreFailed,
+    Serve,
+    Started,
+)
+from danaus.quorum.messages import (
+    AbortExchange,
+    Announcement,
+    ChangePending,
+    Join,
+    MemberId,
+    QuorumRecord,
+    Refused,
+    Seat,
+)
+
+LEARN_LIMIT_S = 5.0
+BEAT_S = 1.0
+
+
+class Member(GroupMember):
+    """A process of one replica, from its start to its death."""
+
+    def __init__(self, world: Any, who: MemberId, host: str) -> None:
+        super().__init__(world, who, host)
+        self.model = seed_model(who.rank)
+        self.machine = StepMachine(
+            who,
+            world.plan.ranks,
+            world.plan.steps,
+            fingerprint=self.model.fingerprint,
+            restorable_step=world.checkpoints.newest(),
+        )
+        self.seat = Seat(who, world.plan.ranks, f"sim:{who}", host, str(who))
+        self.session: Any = None
+        self.number = 0
+        self.asking = False
+        self.finished = False
+        self.refused: Refused | None = None
+        self.known_votes: Any = {}  # the ballots last handed to the machine
+        self.garbling = False
+        self.echoing = False
+        self.later(self.engine.random.uniform(0.05, 0.3), self.begin)
+
+    # -- between machine and shell ------------------------------------------------------------
+
+    def begin(self) -> None:
+        self.world.connect(self)
+        self.feed(Started())
+
+    def feed(self, event: Event) -> None:
+        self.engine.note(self.name, event)
+        self.known_votes = getattr(event, "votes", None) or self.known_votes
+        try:
+            orders = self.machine.handle(event)
+        except InternalError as error:
+            raise Violation(error.label, str(error)) from error
+        self.obey(list(orders))
+
+    def obey(self, orders: list[Any]) -> None:
+        """Obey one by one; a process may be stopped or killed between any two."""
+        while orders and self.alive:
+            if self.stopped:
+                self.resume_with(self.obey, orders)
+                return
+            order = orders.pop(0)
+            self.engine.note(self.name, order)
+            getattr(self, "do_" + type(order).__name__)(order)
+
+    # -- the service ----------------------------------------------------------------------
+
+    def standing(self) -> QuorumRecord | None:
+        return self.machine.report().last_quorum
+
+    def do_JoinQuorum(self, order: JoinQuorum) -> None:  # noqa: N802
+        self.world.monitor.joining(self, order.report)
+        if not self.happens("joining"):
+            return
+        self.leave_group()
+        self.asking = True
+        self.ask()
+        self.happens("joined")
+
+    def ask(self) -> None:
+        """Send the ask that is outstanding, under a new number."""
+        if self.session and self.asking:
+            self.number += 1
+            self.session.to_service(Join(self.seat, self.machine.report(), self.number))
+
+    def hear(self, message: Any) -> None:
+        """Take a message from the service."""
+        if isinstance(message, Announcement):
+            self.engine.note(self.name, ("hears", message.epoch))
+            if self.happens("announced"):
+                self.run(self.follow, message)
+        elif isinstance(message, ChangePending):
+            self.feed(ChangeKnown(message.epoch, message.reason))
+        elif isinstance(message, AbortExchange):
+            self.abort(message)
+        elif isinstance(message, Refused):
+            self.refused = message
+            self.world.refused(self, message)
+
+    def follow(self, told: Announcement) -> None:
+        # What is followed answers the ask; following it may be to ask again at once.
+        before, asking, self.asking = self.machine.epoch, self.asking, False
+        self.feed(Announced(told))
+        if self.machine.epoch == before:
+            self.asking = asking
+        else:
+            self.world.monitor.followed(self, told)
+
+    def abort(self, message: AbortExchange) -> None:
+        group, votes = self.group, {}
+        if group and group.announcement.epoch == message.epoch:
+            what, step = group.waiting
+            votes = group.ballots.get(step, {}) if what == "vote" else {}
+            # A blocked exchange is left by an exception, which may win the race.
+            if what and self.engine.random.random() < 0.5:
+                self.broken(message.reason)
+                return
+        self.feed(Aborted(message.epoch, message.reason, dict(votes)))
+
+    # -- outcomes ----------------------------------------------------------------------
+
+    def do_Apply(self, order: Apply) -> None:  # noqa: N802
+        kept = self.kept
+        if kept is None or (kept.step, kept.epoch) != (order.step, order.epoch):
+            raise Violation("T-1", f"{self.name} applies step {order.step}, but holds {kept}")
+        if not self.happens("committing"):
+            return
+        self.later(self.engine.random.uniform(0.005, 0.02), self.apply, kept)
+
+    def apply(self, kept: Kept) -> None:
+        self.kept = None
+        old = self.model
+        if old.step != kept.step - 1:
+            raise Violation("T-1", f"{self.name} applies step {kept.step} to step {old.step}")
+        self.model = Model(
+            step=kept.step,
+            chain=mixed(old.fingerprint, kept.step, kept.digest),
+            past=old,
+            epoch=kept.epoch,
+            gradient=kept.digest,
+            leaves=kept.leaves,
+            tainted=old.tainted,
+        )
+        self.world.monitor.committed(self, kept)
+        if not self.happens("applied"):
+            return
+        self.world.checkpoints.offer(self)
+        self.run(self.feed, Applied(kept.step, self.model.fingerprint))
+
+    def saved(self, step: int, fingerprint: str) -> None:
+        """A checkpoint is written; once a vote agrees with it, it may be restored."""
+        self.feed(CheckpointWritten(step, fingerprint))
+
+    def do_Discard(self, order: Discard) -> None:  # noqa: N802
+        self.world.monitor.discarding(self, order)
+        self.kept = None
+        self.happens("discarding")
+
+    # -- healing ----------------------------------------------------------------------
+
+    def do_Restore(self, order: Restore) -> None:  # noqa: N802
+        self.model = Model(-1, "overwritten")
+        if self.happens("restoring"):
+            self.later(self.engine.random.uniform(0.01, 0.1), self.restore, order)
+
+    def restore(self, order: Restore) -> None:
+        saved = self.world.checkpoints.load(order.step, self.who.rank)
+        if saved is None:
+            newest = self.world.checkpoints.newest()
+            self.feed(RestoreFailed(order.epoch, "damaged", newest))
+            return
+        self.world.checkpoints.forget_after(order.step, order.epoch)
+        self.model = saved
+        self.world.monitor.restored(self, order)
+        if self.happens("restored"):
+            self.run(self.feed, Restored(order.epoch, order.step, saved.fingerprint))
+
+    def do_Serve(self, order: Serve) -> None:  # noqa: N802
+        if self.model.step != order.step:
+            raise Violation("H-2", f"{self.name} serves {order.step} at {self.model.step}")
+        self.snapshots = {order.step: (self.model, order.committed_epoch)}
+        self.happens("serving")
+
+    def do_Learn(self, order: Learn) -> None:  # noqa: N802
+        self.model = Model(-1, "overwritten")
+        if self.happens("learning"):
+            limit = self.engine.now + LEARN_LIMIT_S
+            self.later(self.engine.delay(), self.fetch, order, limit)
+
+    def fetch(self, order: Learn, limit: float) -> None:
+        """Try each donor; a donor that dies meanwhile is replaced by the next."""
+        for seat in order.learner.donors:
+            donor = self.world.processes.get(seat.member)
+            if donor and self.reaches(donor) and order.step in donor.snapshots:
+                self.later(self.engine.random.uniform(0.05, 0.5), self.fetched, order, limit, donor)
+                return
+        if self.engine.now < limit:
+            self.later(0.2, self.fetch, order, limit)
+        else:
+            self.feed(LearnFailed(order.epoch, "no donor could serve"))
+
+    def reaches(self, other: Member) -> bool:
+        held = self.engine.held_until(self.host, other.host)
+        return other.alive and not other.stopped and not held
+
+    def fetched(self, order: Learn, limit: float, donor: Member) -> None:
+        if not self.reaches(donor) or order.step not in donor.snapshots:
+            self.fetch(order, limit)
+            return
+        model, epoch = donor.snapshots[order.step]
+        if self.garbling:
+            self.garbling = False
+            model = flipped(model, f"garbled by {self.name}")
+        self.model = model
+        if self.happens("fetched"):
+            self.run(self.feed, Learned(order.epoch, order.step, model.fingerprint, epoch))
+
+    def do_Finish(self, order: Finish) -> None:  # noqa: N802
+        self.finished = True
+        self.world.monitor.finished(self, order)
+        self.later(0.2, self.world.exit, self)

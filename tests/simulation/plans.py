@@ -1,0 +1,142 @@
+"""What a simulated run is made of: its size, its chance, and the faults that hit it.
+
+A ``Plan`` determines a run completely: ``run(plan)`` replays it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hypothesis import strategies as st
+
+# Where a fault may strike.  ``time`` counts tenths of a second, every other moment how often it
+# has come to pass in the whole run.
+MEMBER_MOMENTS = (
+    "joining",  # the machine decided to join, nothing is sent
+    "joined",  # the ask is on its way
+    "announced",  # an announcement arrived, nothing is done about it
+    "forming",
+    "computing",
+    "computed",
+    "contribution sent",
+    "reducing",
+    "reduced",  # the gradient is there, the vote is not cast
+    "ballot sent",  # to one peer; others may not get it
+    "voted",  # to all
+    "ballot came",
+    "counted",  # all votes are here, nothing is decided
+    "committing",  # decided, the optimiser has not run
+    "applied",  # it has, nobody knows
+    "discarding",
+    "serving",
+    "learning",
+    "fetched",
+    "restoring",
+    "restored",
+)
+SERVICE_MOMENTS = (
+    "join heard",
+    "deciding",  # just before instructions are carried out
+    "persisted",  # nothing is announced
+    "announcing",  # to one more; the rest may not get it
+)
+MOMENTS = ("time", *MEMBER_MOMENTS, *SERVICE_MOMENTS)
+
+MEMBER_FAULTS = (
+    "kill",  # its host agent reports it
+    "lose host",  # process, agent and connections gone without a word; confirmed late
+    "hang",  # stopped until it is fenced
+    "pause",  # stopped for a while: everything reaches it late
+    "wedge",  # computes for ever but beats
+    "flip",  # a bit of its state
+    "missum",  # its reduced gradient differs
+    "fail compute",
+    "refuse",  # votes against
+    "cut service",  # its session breaks, what is in flight is lost
+    "cut peers",  # its connections with its group break
+    "isolate",  # from everybody for a while; nothing is lost, all is late
+    "isolate from service",
+    "isolate from peers",
+    "replace",  # a new incarnation is started beside it, elsewhere
+    "lose agent",  # its death can be neither reported nor brought about
+    "echo",  # all that it and the service say to each other comes twice, out of order
+    "garble fetch",  # what it learns next is wrong
+)
+SERVICE_FAULTS = (
+    "crash service",
+    "wipe service",  # crash, and the disk is empty
+    "pause service",
+    "damage checkpoint",
+    "fill disk",
+    "kill all",
+    "kill others",  # all replicas but one
+)
+FAULTS = MEMBER_FAULTS + SERVICE_FAULTS
+
+
+@dataclass(frozen=True)
+class Fault:
+    """``kind`` strikes when ``moment`` comes to pass for the ``nth`` time.
+
+    ``who`` is -1 for the process at which the moment came to pass (any, if it is not a member),
+    else an index into the living processes.  ``span`` is tenths of a second.
+    """
+
+    kind: str
+    moment: str
+    nth: int
+    who: int = -1
+    span: int = 10
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A whole run."""
+
+    seed: int = 0
+    replicas: int = 3
+    ranks: int = 1
+    steps: int = 4
+    exact: bool = False  # whether a step tried again gives the same bits
+    slow: int = 0  # how often in a hundred a message takes long
+    faults: tuple[Fault, ...] = ()
+
+
+Pick = Callable[[int, int], int]
+
+
+def make_plan(pick: Pick) -> Plan:
+    """Build a plan out of choices ``pick(low, high)``, both ends included."""
+    # Most histories of interest are short: two or three faults near each other.
+    faults = tuple(make_fault(pick) for _ in range(pick(0, 5)))
+    return Plan(
+        seed=pick(0, 2**32),
+        replicas=pick(1, 4),
+        ranks=1 + (pick(0, 3) == 3),
+        steps=pick(2, 5),
+        exact=pick(0, 1) == 1,
+        slow=(0, 3, 15)[pick(0, 2)],
+        faults=faults,
+    )
+
+
+def make_fault(pick: Pick) -> Fault:
+    moment = MOMENTS[pick(0, len(MOMENTS) - 1)]
+    return Fault(
+        kind=FAULTS[pick(0, len(FAULTS) - 1)],
+        moment=moment,
+        nth=pick(0, 80) if moment == "time" else pick(1, 12),
+        who=pick(-1, 3),
+        span=(5, 20, 80, 150)[pick(0, 3)],
+    )
+
+
+def random_plan(seed: int) -> Plan:
+    return make_plan(random.Random(seed).randint)
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    return make_plan(lambda low, high: draw(st.integers(low, high)))

@@ -1,0 +1,68 @@
+"""Quorum, step and healing together, through thousands of schedules of faults.
+
+Every failure prints a ``Plan``; ``run(plan)`` replays it, ``story(world)`` tells it.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from tests.simulation.plans import FAULTS, MOMENTS, Fault, Plan, plans, random_plan
+from tests.simulation.world import run
+
+QUICK = settings(
+    max_examples=500,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+LONG = settings(QUICK, max_examples=20_000, derandomize=False)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("replicas", [1, 2, 3, 4])
+def test_an_undisturbed_run_takes_one_epoch_and_reaches_its_end(replicas, ranks):
+    world = run(Plan(replicas=replicas, ranks=ranks, steps=6))
+    assert len(world.monitor.ends) == replicas * ranks
+    assert world.monitor.lineage[6][0] == world.monitor.lineage[1][0]
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("kind", FAULTS)
+def test_each_fault_at_each_moment(kind):
+    for moment in MOMENTS:
+        for nth in (1, 4, 7):
+            if moment == "time":
+                nth *= 3
+            fault = Fault(kind, moment, nth, span=(5, 20, 80)[nth % 3])
+            run(
+                Plan(seed=nth, replicas=2 + nth % 2, ranks=1 + (nth == 7), steps=3, faults=(fault,))
+            )
+
+
+@pytest.mark.timeout(300)
+@QUICK
+@given(plan=plans())
+def test_any_schedule(plan):
+    run(plan)
+
+
+@pytest.mark.timeout(120)
+def test_many_schedules():
+    for seed in range(1500):
+        run(random_plan(seed))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@LONG
+@given(plan=plans())
+def test_any_schedule_at_length(plan):
+    run(plan)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_very_many_schedules():
+    for seed in range(10_000, 60_000):
+        run(random_plan(seed))

@@ -1,0 +1,255 @@
+"""A whole run: replicas, their hosts and supervisor, the service, the disks, and the faults."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.simulation.checkpoints import Checkpoints
+from tests.simulation.engine import Engine, Violation
+from tests.simulation.faults import Faults
+from tests.simulation.member import BEAT_S, Member
+from tests.simulation.model import NUM_LEAVES
+from tests.simulation.monitor import Monitor
+from tests.simulation.plans import MEMBER_FAULTS, Fault, Plan
+from tests.simulation.service import HOST, Service, Session
+
+from danaus.quorum.events import Saved
+from danaus.quorum.messages import (
+    Announcement,
+    Heartbeat,
+    MemberId,
+    Refused,
+    Register,
+    Seat,
+)
+
+QUIET_S = 90.0  # how long a run may go on after the last fault is over
+MOMENTS_END_S = 40.0  # no fault strikes later
+
+
+class World(Faults):
+    """The run of one plan."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.engine = Engine(plan.seed, plan.slow)
+        self.engine.on_moment = self.moment
+        self.monitor = Monitor(self)
+        self.checkpoints = Checkpoints(self)
+        self.disk: Saved | None = None
+        self.disk_full = 0
+        self.damaged = False
+        self.processes: dict[MemberId, Member] = {}
+        self.incarnations: dict[str, int] = {}
+        self.restarting: set[tuple[str, int]] = set()
+        self.lost_hosts: set[str] = set()
+        self.lost_agents: set[str] = set()
+        self.over_at = 0.0  # when the last fault's effect ends
+        self.last_waiting = ""
+        self.ended = False
+        self.diverged: Refused | None = None
+        self.pending = [fault for fault in plan.faults if fault.moment != "time"]
+        self.service = Service(self)
+        for name in (f"r{index}" for index in range(plan.replicas)):
+            self.start(name, f"host-{name}")
+        for fault in plan.faults:
+            if fault.moment == "time":
+                self.engine.at(fault.nth / 10, self.strike, fault, None)
+
+    # -- the run ----------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Run to the end.
+
+        Raises:
+            Violation: A promise is broken, or the end is not reached in time.
+        """
+        self.engine.run(self.until)
+        if not self.ended and self.diverged is None:
+            stages = {m.name: m.machine.stage.value for m in self.living()}
+            raise Violation("Q-6", f"no end: {stages}; service says: {self.last_waiting}")
+
+    def until(self) -> float:
+        if self.is_over() and all(m.finished or m.stopped or m.wedged for m in self.living()):
+            self.ended = True
+        return -1.0 if self.ended else self.over_at + QUIET_S
+
+    def living(self) -> list[Member]:
+        return [member for member in self.processes.values() if member.alive]
+
+    def leaves_of(self, told: Announcement, who: MemberId) -> tuple[int, ...]:
+        """Share the leaves in runs, as the members of ``told`` see it."""
+        names = told.replica_ids
+        index = names.index(who.replica_id)
+        low, high = (NUM_LEAVES * i // len(names) for i in (index, index + 1))
+        return tuple(range(low, high))
+
+    # -- processes ----------------------------------------------------------------------
+
+    def start(self, name: str, host: str) -> None:
+        """Start all ranks of a replica under a new incarnation."""
+        if self.ended:
+            return
+        self.incarnations[name] = incarnation = self.incarnations.get(name, 0) + 1
+        for rank in range(self.plan.ranks):
+            member = Member(self, MemberId(name, rank, incarnation), host)
+            self.processes[member.who] = member
+            member.later(BEAT_S, self.beat, member)
+
+    def beat(self, member: Member) -> None:
+        if member.session:
+            member.session.to_service(Heartbeat(member.who, member.machine.epoch))
+        member.later(BEAT_S, self.beat, member)
+
+    def kill(self, member: Member, reason: str, *, silently: bool = False) -> None:
+        """End a process.  ``silently``: its host is gone, no connection is closed."""
+        if not member.alive:
+            return
+        self.engine.note(member.name, f"dies: {reason}")
+        member.alive = False
+        if not silently:
+            member.leave_group()
+        if member.session:
+            member.session.break_off(silently=silently)
+        if not silently and member.host not in self.lost_agents:
+            service = self.service
+            self.engine.after(self.engine.delay(), service.run, self.watch, service, member.seat)
+            self.engine.after(0.02, self.replace, member, member.host)
+
+    def is_over(self) -> bool:
+        return bool(self.monitor.ends) or self.service.machine.finished
+
+    def exit(self, member: Member) -> None:
+        """End a process that is done."""
+        self.kill(member, "it is done")
+
+    def replace(self, member: Member, host: str, *, delay: float = 0.0) -> None:
+        """Kill what is left of a replica's incarnation here and start the next (once)."""
+        key = (member.who.replica_id, member.who.incarnation)
+        if key in self.restarting or self.incarnations[key[0]] != key[1] or self.is_over():
+            return
+        self.restarting.add(key)
+        for other in self.living():
+            if (other.who.replica_id, other.who.incarnation) == key and other.host == member.host:
+                self.kill(other, "its replica lost a rank")
+        delay = delay or self.engine.random.uniform(0.1, 1.5)
+        self.engine.after(delay, self.start, key[0], host)
+
+    # -- the service and its watchers ---------------------------------------------------
+
+    def connect(self, member: Member) -> None:
+        """Dial the service until it answers."""
+        if not member.alive or member.finished:
+            return
+        service = self.service
+        held = self.engine.held_until(member.host, HOST)
+        if not service.alive or service.stopped or held:
+            member.later(0.3, self.connect, member)
+            return
+        member.session = session = Session(service, member)
+        session.to_service(Register(member.seat, member.standing()))
+        member.ask()
+
+    def watch(self, service: Service, seat: Seat) -> None:
+        """Learn of a death from the process's host agent, when it can be asked."""
+        member = self.processes[seat.member]
+        if member.alive or not service.alive:
+            return
+        held = self.engine.held_until(HOST, member.host)
+        if held:
+            self.engine.at(held, service.run, self.watch, service, seat)
+        elif member.host not in self.lost_agents:
+            self.engine.after(
+                self.engine.delay(), service.run, service.died, seat.member, "killed by signal 9"
+            )
+
+    def watch_older(self, service: Service, seat: Seat) -> None:
+        """A process's replica has a past: ask about it where it ran."""
+        for member in list(self.processes.values()):
+            if member.who.replica_id == seat.member.replica_id:
+                self.watch(service, member.seat)
+
+    def fence(self, service: Service, seat: Seat) -> None:
+        member = self.processes[seat.member]
+        held = self.engine.held_until(HOST, member.host)
+        if member.host in self.lost_agents or held:
+            service.later(2.0, service.out_of_reach, seat)
+            if held and self.engine.random.random() < 0.5:  # the order may arrive late
+                self.engine.at(held, self.kill, member, "fenced late")
+            return
+        self.engine.after(self.engine.delay(), self.kill, member, "fenced")
+        self.engine.after(0.1, service.run, self.watch, service, seat)
+
+    def crash_service(self, *, wipe: bool, resume: bool = False, span: float = 0.5) -> None:
+        self.engine.note("service", "dies" + (" and loses its disk" if wipe else ""))
+        if self.service.alive:
+            self.service.alive = False
+            for session in list(self.service.sessions.values()):
+                session.break_off()
+            self.engine.after(span, self.start_service, resume)
+        for member in self.living():  # also those that are about to register
+            if member.session:
+                member.session.break_off()
+        if wipe:
+            self.disk = None
+            self.monitor.wiped()
+
+    def start_service(self, resume: bool) -> None:
+        if not self.service.alive:
+            self.engine.note("service", "starts")
+            self.service = Service(self, resume=resume)
+
+    def refused(self, member: Member, message: Refused) -> None:
+        """Do what the refusal says: a person starts the service again, to resume."""
+        if message.diverged:
+            if self.monitor.flips < 2:
+                raise Violation("Q-9", f"{message.reason} after {self.monitor.flips} flips")
+            self.diverged = message
+            self.ended = True
+        elif self.service.alive:
+            self.monitor.resumed = True
+            self.crash_service(wipe=False, resume=True)
+
+    def disk_fails(self) -> bool:
+        self.disk_full, failed = max(0, self.disk_full - 1), self.disk_full > 0
+        return failed
+
+    # -- faults ----------------------------------------------------------------------
+
+    def moment(self, name: str, count: int, who: Any) -> None:
+        for fault in self.pending:
+            if fault.moment == name and fault.nth == count:
+                self.pending.remove(fault)
+                self.strike(fault, who if isinstance(who, Member) else None)
+                return
+
+    def strike(self, fault: Fault, at: Member | None) -> None:
+        if self.engine.now > MOMENTS_END_S or self.ended:
+            return
+        span = fault.span / 10
+        self.engine.note("fault", (fault.kind, fault.moment, at.name if at else None))
+        if fault.kind in MEMBER_FAULTS:
+            target = self.target(fault, at)
+            if target is None or target.finished:
+                return
+            self.engine.note("fault", ("strikes", target.name))
+            getattr(self, "fault_" + fault.kind.replace(" ", "_"))(target, span)
+        else:
+            getattr(self, "fault_" + fault.kind.replace(" ", "_"))(at, span)
+        self.over_at = max(self.over_at, self.engine.now + span)
+
+    def target(self, fault: Fault, at: Member | None) -> Member | None:
+        if fault.who == -1 and at is not None:
+            return at if at.alive else None
+        living = sorted(self.living(), key=lambda member: member.who)
+        return living[fault.who % len(living)] if living else None
+
+
+def run(plan: Plan) -> World:
+    """Run a plan to its end; a violation carries the plan that replays it."""
+    world = World(plan)
+    try:
+        world.run()
+    except Violation as violation:
+        raise Violation(violation.label, f"{violation}\nreplay: run({plan!r})") from violation
+    return world
