@@ -7,8 +7,11 @@ stays in its 0600 file (W-2).
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from typing import Self
 
+from danaus.quorum.folder import RunFiles
 from danaus.quorum.messages import MemberId
 
 
@@ -37,6 +40,35 @@ class Place:
     data_address: str
     agent_address: str = ""
     process_id: str = ""
+
+    @classmethod
+    def in_folder(
+        cls, folder: str | os.PathLike[str], replica_id: str, incarnation: int = 0
+    ) -> Self:
+        """Return the place of a replica of one process that meets the others in a folder.
+
+        All are on one machine.  They may be started in any order, and so may the quorum service:
+        ``python -m danaus.quorum.service --run FOLDER --expected-replicas N``.
+
+        No host agent watches such a process.  It counts as gone a second after its connection to
+        the service closed, and after the heartbeat limit if it hangs; nobody kills it then, and
+        what it sends later is refused.
+
+        Args:
+            folder: Of the run; made (0700) if it is not there, and the job's secret in it.
+            replica_id: Stable name of the replica.
+            incarnation: Must grow with each start of this replica.
+        """
+        files = RunFiles.prepare(folder)
+        return cls(
+            replica_id=replica_id,
+            rank=0,
+            num_ranks=1,
+            incarnation=incarnation,
+            quorum_address=files.service_address,
+            secret_path=str(files.secret),
+            data_address=files.data_address(replica_id, incarnation),
+        )
 
     @property
     def member(self) -> MemberId:

@@ -33,6 +33,8 @@ class QuorumSettings:
             until the join limit; 0: only for those that are known.
         join_limit_s: How long a healthy replica that has not asked is waited for.
         heartbeat_limit_s: A process silent for longer is not healthy.
+        reconnect_limit_s: The same for a process whose connection was closed and that no host
+            agent can look after.
         hold_limit_s: How long members wait at a boundary for a learner; doubled, at most three
             times, by each failure of the same learner.
         fence_limit_s: After this, a process that could not be killed counts as out of reach.
@@ -45,6 +47,7 @@ class QuorumSettings:
     expected_replicas: int = 0
     join_limit_s: float = 60.0
     heartbeat_limit_s: float = 5.0
+    reconnect_limit_s: float = 1.0
     hold_limit_s: float = 10.0
     fence_limit_s: float = 2.0
     linger_s: float = 1.0

@@ -37,6 +37,7 @@ class Process:
     fenced_at: float | None = None
     fence_reason: str = ""
     told: str = ""
+    cut_at: float | None = None
 
 
 @dataclass(slots=True)
@@ -73,14 +74,18 @@ class Roster:
         """Note that a process is alive and where it sits."""
         process = self.expect(seat, now)
         process.seat = seat
-        process.beat_at = max(process.beat_at, now)
+        process.beat_at, process.cut_at = max(process.beat_at, now), None
         return process
+
+    def cut(self, process: Process, now: float, *, heard_at: float) -> None:
+        """Note that a connection closed, and count its process as unheard since ``heard_at``."""
+        process.cut_at, process.beat_at = now, min(process.beat_at, heard_at)
 
     def beat(self, member: MemberId, now: float) -> None:
         """Note a heartbeat."""
         process = self.processes.get(member)
         if process is not None:
-            process.beat_at = max(process.beat_at, now)
+            process.beat_at, process.cut_at = max(process.beat_at, now), None
             if process.join is not None and self.unreachable.pop(member, None) is not None:
                 process.fenced_at = None
 

@@ -365,9 +365,8 @@ def _lifeline(loop: asyncio.AbstractEventLoop, end: Callable[[], None]) -> Any:
 
 def main() -> None:
     """Run the service with the options of the command line; exit code 2 for bad ones."""
-    options = read_options(sys.argv[1:])
     try:
-        asyncio.run(serve(options))
+        asyncio.run(serve(read_options(sys.argv[1:])))
     except DanausError as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(2)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from danaus.quorum.events import QuorumSettings, Saved
+from danaus.quorum.folder import RunFiles
 from danaus.quorum.ledger_traces import read_traces
 from danaus.quorum.progress import ProgressSettings
 from danaus.quorum.state import QuorumMachine
@@ -54,12 +55,22 @@ class ServiceOptions:
 
 def read_options(arguments: Sequence[str]) -> ServiceOptions:
     """Return the options; a mistake ends the process with one line and exit code 2."""
-    given = _parser().parse_args(arguments)
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    if given.run is not None:
+        files = RunFiles.prepare(given.run)
+        given.folder = given.folder or files.quorum
+        given.address = given.address or files.service_address
+        given.secret_file = given.secret_file or files.secret
+        given.journal = given.journal or files.journal
+    elif not (given.folder and given.address and given.secret_file):
+        parser.error("name the folder of the run (--run), or --folder, --address and --secret-file")
     quorum = QuorumSettings(
         min_replicas=given.min_replicas,
         expected_replicas=given.expected_replicas,
         join_limit_s=given.join_limit_s,
         heartbeat_limit_s=given.heartbeat_limit_s,
+        reconnect_limit_s=given.reconnect_limit_s,
         hold_limit_s=given.hold_limit_s,
         fence_limit_s=given.fence_limit_s,
         linger_s=given.linger_s,
@@ -87,9 +98,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_places(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--folder", type=Path, required=True, help="where it keeps its state")
-    parser.add_argument("--address", required=True, help="unix:/path or tcp:host:port")
-    parser.add_argument("--secret-file", type=Path, required=True, help="the job's secret (0600)")
+    parser.add_argument("--run", type=Path, help="folder in which all of the run's processes meet")
+    parser.add_argument("--folder", type=Path, help="where it keeps its state")
+    parser.add_argument("--address", help="unix:/path or tcp:host:port")
+    parser.add_argument("--secret-file", type=Path, help="the job's secret (0600)")
     parser.add_argument("--journal", type=Path, help="the run's journal; without it none is kept")
     parser.add_argument("--ledger", type=Path, help="the run's ledgers (default: beside --folder)")
     parser.add_argument(
@@ -103,7 +115,7 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
     default = QuorumSettings()
     parser.add_argument("--min-replicas", type=int, default=default.min_replicas)
     parser.add_argument("--expected-replicas", type=int, default=default.expected_replicas)
-    for name in ("join", "heartbeat", "hold", "fence"):
+    for name in ("join", "heartbeat", "reconnect", "hold", "fence"):
         limit = getattr(default, f"{name}_limit_s")
         parser.add_argument(f"--{name}-limit-s", type=float, default=limit)
     parser.add_argument("--linger-s", type=float, default=default.linger_s)

@@ -100,6 +100,7 @@ LONGEST_SLEEP_S = 1.0
 """The shell is woken at least this often; a much longer gap means that it did not run."""
 
 GAP_S = 2.0
+INSTANT_S = 0.001
 
 
 class QuorumMachine:
@@ -193,6 +194,7 @@ class QuorumMachine:
         if s.lost and s.standing is None:
             moments.append(s.started + settings.heartbeat_limit_s)
         for process in s.roster.processes.values():
+            moments.append(process.beat_at + settings.heartbeat_limit_s + INSTANT_S)
             if process.fenced_at is not None:
                 moments.append(process.fenced_at + settings.fence_limit_s)
             if process.join is not None:
@@ -279,9 +281,14 @@ class QuorumMachine:
             roster.give_up(process, event.reason)
 
     def _disconnected(self, event: Disconnected) -> None:
-        process = self._s.roster.processes.get(event.member)
-        if process is not None and not self._s.roster.lost(event.member):
-            self._s.out.append(ProbeProcess(process.seat))
+        s, process = self._s, self._s.roster.processes.get(event.member)
+        if process is None or s.roster.lost(event.member):
+            return
+        s.out.append(ProbeProcess(process.seat))
+        if not process.seat.agent_address:
+            # Nobody can look.  It may only have lost its connection: then it is back soon.
+            left_s = s.settings.heartbeat_limit_s - s.settings.reconnect_limit_s
+            s.roster.cut(process, s.now, heard_at=s.now - left_s)
 
     def _hang_suspected(self, event: HangSuspected) -> None:
         s, process = self._s, self._s.roster.processes.get(event.member)

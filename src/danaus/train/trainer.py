@@ -26,9 +26,9 @@ from torch import Tensor, nn
 
 from danaus.collectives.fingerprint import fingerprint as collectives_fingerprint
 from danaus.core.errors import ConfigError, InternalError
+from danaus.ft.buffers import BufferWatch
 from danaus.model.initial import draw_seed, initial_value
 from danaus.model.llama import Llama
-from danaus.train.buffers import BufferWatch
 from danaus.train.config import TrainConfig
 from danaus.train.data import BatchShape, ByteText
 from danaus.train.flat import TAIL, FlatLayout

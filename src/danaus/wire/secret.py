@@ -58,6 +58,26 @@ class Secret:
         return secret
 
     @classmethod
+    def ensure(cls, path: str | os.PathLike[str]) -> Secret:
+        """Return the secret that a file holds, made first where there is none.
+
+        Of several processes that find none, one makes it and all return the same.
+
+        Raises:
+            ConfigError: As ``create`` and ``load`` raise it.
+        """
+        if not os.path.lexists(path):
+            draft = f"{os.fspath(path)}.{secrets.token_hex(8)}"
+            cls.create(draft)
+            try:
+                os.link(draft, path)
+            except FileExistsError:
+                pass  # somebody else was first
+            finally:
+                os.unlink(draft)
+        return cls.load(path)
+
+    @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Secret:
         """Return the secret that a file holds.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from danaus.quorum.events import (
@@ -23,7 +24,7 @@ from danaus.quorum.events import (
 )
 from danaus.quorum.messages import Epoch, Join
 
-from .quorum_cases import Town, fenced, learners, names
+from .quorum_cases import Peer, Town, fenced, learners, names
 
 
 def test_a_joiner_makes_members_turn_to_the_service_once_they_have_finished_their_step() -> None:
@@ -84,6 +85,39 @@ def test_a_broken_session_is_a_reason_to_look() -> None:
     out = town.do(Disconnected(a.member))
     assert [o.seat for o in out if isinstance(o, ProbeProcess)] == [a.seat]
     assert town.last.epoch == Epoch(1, 1)
+
+
+def without_agents(town: Town, *peers: Peer) -> None:
+    """Let nobody be able to look after these."""
+    for peer in peers:
+        peer.seat = msgspec.structs.replace(peer.seat, agent_address="")
+        town.register(peer)
+
+
+def test_a_process_that_nobody_can_look_after_has_a_second_to_come_back() -> None:
+    town = Town()
+    a, b, c = town.start("a", "b", "c")
+    without_agents(town, a, b, c)
+    town.do(Disconnected(c.member))
+    town.join(a, b)
+    town.wait(0.75, silent=(c,))
+    assert a.asking
+    town.wait(0.5, silent=(c,))
+    assert names(town.last) == ["a", "b"]
+
+
+def test_a_process_that_comes_back_in_time_is_waited_for() -> None:
+    town = Town()
+    a, b, c = town.start("a", "b", "c")
+    without_agents(town, a, b, c)
+    town.do(Disconnected(c.member))
+    town.join(a, b)
+    town.wait(0.75, silent=(c,))
+    town.register(c)
+    town.wait(3.0)
+    assert a.asking
+    town.join(c)
+    assert names(town.last) == ["a", "b", "c"]
 
 
 def test_a_repeated_or_overtaken_join_is_ignored() -> None:

@@ -16,16 +16,18 @@ class BufferWatch:
 
     Args:
         network: The network, already built.
-        scratch: Names of buffers that may change because no result depends on them.
+        scratch: Names of buffers that may change because no result depends on them; None: the
+            caller has no way to name any.
 
     Raises:
         ConfigError: A declared name is no buffer of the network.
     """
 
-    def __init__(self, network: nn.Module, scratch: frozenset[str]) -> None:
-        self._network, self._scratch = network, scratch
+    def __init__(self, network: nn.Module, scratch: frozenset[str] | None = None) -> None:
+        self._network, self._scratch = network, scratch or frozenset()
+        self._can_declare = scratch is not None
         names = {name for name, _ in network.named_buffers()}
-        unknown = sorted(scratch - names)
+        unknown = sorted(self._scratch - names)
         if unknown:
             raise ConfigError(
                 f"scratch buffer {unknown[0]!r} is not in the network",
@@ -41,12 +43,12 @@ class BufferWatch:
         """
         for name, (buffer, version) in self._look().items():
             if name not in self._seen:
-                raise _refusal(name, "appeared")
+                raise self._refusal(name, "appeared")
             before, version_before = self._seen[name]
             if buffer is not before:
-                raise _refusal(name, "was replaced")
+                raise self._refusal(name, "was replaced")
             if version != version_before:
-                raise _refusal(name, "was changed")
+                raise self._refusal(name, "was changed")
 
     def _look(self) -> dict[str, tuple[Tensor, int]]:
         return {
@@ -55,10 +57,10 @@ class BufferWatch:
             if name not in self._scratch
         }
 
-
-def _refusal(name: str, what: str) -> ConfigError:
-    return ConfigError(
-        f"buffer {name} {what} during a forward",
-        "a step that is discarded must leave no trace",
-        "make it a function of the step's inputs, or declare it in scratch_buffers",
-    )
+    def _refusal(self, name: str, what: str) -> ConfigError:
+        to_do = "make it a function of the step's inputs"
+        return ConfigError(
+            f"buffer {name} {what} during a forward",
+            "a step that is discarded must leave no trace",
+            f"{to_do}, or declare it in scratch_buffers" if self._can_declare else to_do,
+        )

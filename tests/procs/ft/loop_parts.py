@@ -1,0 +1,110 @@
+"""A small training in plain torch, and replicas of it as processes: what test_loop.py runs.
+
+Usage: loop_parts.py FOLDER GATE   For each line ``REPLICA INCARNATION`` of its input it forks a
+replica that trains; torch is imported once.  Lines that replicas say begin with their names.
+
+After ``HOLD`` committed steps a replica waits until the pipe GATE has been closed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import sys
+
+import torch
+from torch import Tensor, nn
+
+from danaus.ft import Committed, Manager, Observer, Place, StepPlan, StepResult
+
+PLAN = StepPlan(num_steps=60, num_leaves=4)
+HOLD = 8
+SEED = 5
+
+
+def network() -> nn.Module:
+    torch.manual_seed(SEED)
+    return nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 1))
+
+
+def optimizer_of(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(model.parameters(), lr=0.01)
+
+
+def loss_of(model: nn.Module, step: int, microbatch: int) -> tuple[Tensor, int]:
+    draw = torch.Generator().manual_seed(1000 * step + microbatch)
+    x = torch.randn(3, 4, generator=draw)
+    return (model(x) - x.sum(dim=1, keepdim=True)).square().sum(), len(x)
+
+
+def bits_of(model: nn.Module) -> str:
+    hashed = hashlib.sha256()
+    for parameter in model.parameters():
+        hashed.update(parameter.detach().numpy().tobytes())
+    return hashed.hexdigest()
+
+
+def plain_bits() -> str:
+    """Train in one process, without anything of ours; four leaves summed as a tree of two by two."""
+    model = network()
+    optimizer = optimizer_of(model)
+    for step in range(1, PLAN.num_steps + 1):
+        leaves, num_tokens = [], 0
+        for microbatch in range(PLAN.num_leaves):
+            loss, tokens = loss_of(model, step, microbatch)
+            leaves.append(torch.autograd.grad(loss, list(model.parameters())))
+            num_tokens += tokens
+        for parameter, a, b, c, d in zip(model.parameters(), *leaves, strict=True):
+            parameter.grad = ((a + b) + (c + d)) / num_tokens
+        optimizer.step()
+    return bits_of(model)
+
+
+class Says(Observer):
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def say(self, text: str) -> None:
+        os.write(1, f"{self.name} {text}\n".encode())
+
+    def committed(self, line: Committed, result: StepResult) -> None:
+        self.say(f"step {line.step} by {len(line.members)}")
+
+    def learned(self, step: int, num_bytes_by_donor: dict[str, int], duration_s: float) -> None:
+        self.say(f"learned {step}")
+
+
+def train(folder: str, gate: int, name: str, incarnation: int) -> None:
+    says = Says(name)
+    says.say(f"pid {os.getpid()}")
+    model = network()
+    place = Place.in_folder(folder, name, incarnation)
+    with Manager(model, optimizer_of(model), place, plan=PLAN, observer=says) as manager:
+        for step in manager.steps():
+            if step.number == HOLD + 1:
+                os.read(gate, 1)
+            for microbatch in step.microbatches():
+                step.backward(*loss_of(model, step.number, microbatch))
+    says.say(f"bits {bits_of(model)}")
+
+
+def main() -> None:
+    folder, gate = sys.argv[1:]
+    torch.set_num_threads(1)
+    optimizer_of(network())  # torch imports a great deal when it makes its first optimiser
+    pids = []
+    for line in sys.stdin:
+        name, incarnation = line.split()
+        pid = os.fork()
+        if pid == 0:
+            train(folder, int(gate), name, int(incarnation))
+            os._exit(0)
+        pids.append(pid)
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+if __name__ == "__main__":
+    main()
