@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 from danaus.quorum.events import Abort, NotifyPending
 from danaus.quorum.messages import AbortExchange, ChangePending, MemberId
-from danaus.quorum.roster import incarnation_of
+from danaus.quorum.roster import Process, incarnation_of
 from danaus.quorum.situation import Situation
 
 OUTSIDERS_PATIENCE = 6.0
@@ -54,7 +54,13 @@ def _fence_the_silent(s: Situation) -> None:
         patience = 1.0 if member in counted else OUTSIDERS_PATIENCE
         # If nobody is heard, it is this service that hears nothing.
         if silent_s > patience * limit_s and lively - {member.replica_id}:
-            s.fence(process, f"silent for {silent_s:.1f} s")
+            s.fence(process, _silence(s, process))
+
+
+def _silence(s: Situation, process: Process) -> str:
+    if process.cut_at is not None:
+        return f"its connection closed {s.now - process.cut_at:.1f} s ago"
+    return f"silent for {s.now - process.beat_at:.1f} s"
 
 
 def tell_members(s: Situation) -> None:

@@ -46,7 +46,7 @@ def bits_of(model: nn.Module) -> str:
 
 
 def plain_bits() -> str:
-    """Train in one process, without anything of ours; four leaves summed as a tree of two by two."""
+    """Train in one process, without anything of ours; leaves are summed two by two (T-4)."""
     model = network()
     optimizer = optimizer_of(model)
     for step in range(1, PLAN.num_steps + 1):

@@ -1,4 +1,4 @@
-"""A plain loop under ``Manager``, in plain processes: nobody but the quorum service sees to them."""
+"""A plain loop under ``Manager``, in plain processes: only the quorum service sees to them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.procs.ft.loop_parts import HOLD, PLAN, plain_bits
 
 from danaus.core.clock import Deadline
 from danaus.core.journal import read
-from tests.procs.ft.loop_parts import HOLD, PLAN, plain_bits
 
 SOURCE = Path(__file__).parents[3] / "src"
 LIMIT_S = 50.0
@@ -128,6 +128,8 @@ def test_a_killed_replica_is_gone_a_second_later_and_learns_when_it_is_back(run)
     run.start("b", incarnation=1)
     run.said("b", "learned")
     end_with_the_bits_of_a_plain_loop(run)
+    (fence,) = run.journal("quorum_fenced")
+    assert "its connection closed 1." in str(fence["reason"])
 
 
 def test_the_service_dies_a_replica_hangs_and_both_come_back(run):

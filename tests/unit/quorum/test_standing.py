@@ -11,6 +11,7 @@ from danaus.quorum.events import (
     Beaten,
     DeathReported,
     Disconnected,
+    Fence,
     HangSuspected,
     JoinAsked,
     LeaveAsked,
@@ -102,7 +103,9 @@ def test_a_process_that_nobody_can_look_after_has_a_second_to_come_back() -> Non
     town.join(a, b)
     town.wait(0.75, silent=(c,))
     assert a.asking
-    town.wait(0.5, silent=(c,))
+    (fence,) = [said for said in town.wait(0.5, silent=(c,)) if isinstance(said, Fence)]
+    assert (fence.seat.member, fence.reason) == (c.member, "its connection closed 1.2 s ago")
+    town.do(Unreachable(c.member, fence.reason))
     assert names(town.last) == ["a", "b"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,17 @@ def test_it_travels_by_file(tmp_path: Path) -> None:
     assert Secret.generate() != secret
     with pytest.raises(ConfigError, match="exists"):
         Secret.create(path)
+
+
+def test_whoever_comes_first_makes_it_and_all_hold_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    with ThreadPoolExecutor() as threads:
+        secrets = list(threads.map(Secret.ensure, [path] * 8))
+    assert set(secrets) == {Secret.load(path)}
+    assert list(tmp_path.iterdir()) == [path]
+    path.chmod(0o640)
+    with pytest.raises(ConfigError, match="chmod 600"):
+        Secret.ensure(path)
 
 
 def test_it_travels_by_descriptor() -> None:
