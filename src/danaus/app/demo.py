@@ -16,7 +16,7 @@ from rich.console import Console
 
 from danaus.app.compare import Comparison, compare, run_table
 from danaus.app.events import Event
-from danaus.app.experiment import RunOrder, RunResult
+from danaus.app.experiment import RunOrder
 from danaus.app.fault_script import FaultScript
 from danaus.app.fault_table import fault_table
 from danaus.app.launch import Launched, cost_of_losses, run_folder_of, watch
@@ -25,6 +25,7 @@ from danaus.app.progress import Progress
 from danaus.app.report import write_report
 from danaus.app.run_folder import RunFolder
 from danaus.app.run_record import read_run
+from danaus.app.run_result import RunResult
 from danaus.app.sabotage import flip_in_first_life
 from danaus.app.settings import DemoConfig, RunConfig
 from danaus.app.timeline import faults

@@ -11,7 +11,6 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,13 +20,14 @@ from danaus.actor.endpoints import Actor, concurrent_endpoint
 from danaus.actor.failure import MeshFailure
 from danaus.actor.mesh import HostMesh
 from danaus.app.events import Event
-from danaus.app.replica_keeper import ReplicaKeeper, Start
+from danaus.app.replica_keeper import ReplicaKeeper, Start, worst
 from danaus.app.run_folder import RunFolder
+from danaus.app.run_result import RunResult, WorkerResult, conclude
 from danaus.app.service_keeper import ServiceKeeper
 from danaus.app.settings import RunConfig
-from danaus.app.worker import WorkerJob, WorkerResult
+from danaus.app.worker import WorkerJob
 from danaus.core.config import describe
-from danaus.core.errors import Diverged
+from danaus.core.errors import DanausError
 from danaus.core.journal import Journal
 from danaus.ft.observer import Observer
 from danaus.job.local import LocalJob
@@ -62,23 +62,6 @@ class RunOrder:
     observers: Mapping[str, tuple[Callable[[ReplicaWork], Observer], ...]] = field(
         default_factory=dict
     )
-
-
-@dataclass(frozen=True, slots=True)
-class RunResult:
-    """How a run ended.
-
-    Args:
-        step: Steps committed.
-        sha256: Of the final state: each rank's, hashed together where there are several.
-        replicas: The replicas that were there at the end.
-        num_restarts: How often a replica was started again.
-    """
-
-    step: int
-    sha256: str
-    replicas: tuple[str, ...]
-    num_restarts: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +113,10 @@ class RunController(Actor):
         """Run to the end; return None if the run was stopped before it."""
         try:
             return await self._run()
+        except (DanausError, ExceptionGroup) as raised:
+            error = worst(raised)
+            self._journal.record(Event.RUN_FAILED, error=type(error).__name__, text=str(error))
+            raise error from None
         finally:
             self._journal.close()
 
@@ -234,25 +221,15 @@ class RunController(Actor):
                 tasks.create_task(keeper.stop())
 
     def _conclude(self, results: list[tuple[WorkerResult, ...]]) -> RunResult | None:
-        done = {
-            keeper.replica_id: result
-            for keeper, result in zip(self._keepers, results, strict=True)
-            if result
-        }
-        if not done:
+        names = self._config.replica_ids
+        num_restarts = sum(keeper.num_restarts for keeper in self._keepers)
+        result = conclude(dict(zip(names, results, strict=True)), num_restarts)
+        if result is None:
             self._journal.record(Event.RUN_STOPPED, reason=self._stop_reason)
-            return None
-        hashes = {name: _combine(result) for name, result in done.items()}
-        step = max(result[0].step for result in done.values())
-        if len(set(hashes.values())) > 1:
-            raise Diverged(step=step, fingerprints=hashes)
-        result = RunResult(
-            step=step,
-            sha256=next(iter(hashes.values())),
-            replicas=tuple(sorted(done)),
-            num_restarts=sum(keeper.num_restarts for keeper in self._keepers),
-        )
-        self._journal.record(Event.RUN_FINISHED, step=step, sha256=result.sha256, job_restarts=0)
+        else:
+            self._journal.record(
+                Event.RUN_FINISHED, step=result.step, sha256=result.sha256, job_restarts=0
+            )
         return result
 
     def _record_begin(self) -> None:
@@ -273,10 +250,3 @@ class RunController(Actor):
 def _host_of(process_id: str) -> int:
     """Return the place of the host that a process id names: ``host2/...`` is 2."""
     return int(process_id.partition("/")[0].removeprefix("host"))
-
-
-def _combine(ranks: tuple[WorkerResult, ...]) -> str:
-    """Return one hash for a replica: its rank's, or all ranks' hashed together."""
-    if len(ranks) == 1:
-        return ranks[0].sha256
-    return hashlib.sha256("".join(rank.sha256 for rank in ranks).encode()).hexdigest()

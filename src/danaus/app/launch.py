@@ -16,10 +16,11 @@ from typing import Any
 from rich.console import Console
 
 from danaus.actor.here import this_proc
-from danaus.app.experiment import RunController, RunOrder, RunResult, RunStatus
+from danaus.app.experiment import RunController, RunOrder, RunStatus
 from danaus.app.narrator import Narrator
 from danaus.app.progress import Progress
 from danaus.app.run_folder import RunFolder
+from danaus.app.run_result import RunResult
 from danaus.app.settings import RunConfig
 from danaus.collectives.tree import assign
 from danaus.core.errors import ActorError, DanausError, InternalError

@@ -19,11 +19,14 @@ from danaus.actor.mesh import HostMesh, ProcMesh
 from danaus.actor.restart import RestartBudget
 from danaus.app.events import Event
 from danaus.app.run_folder import RunFolder
+from danaus.app.run_result import WorkerResult
 from danaus.app.settings import RunConfig
-from danaus.app.worker import ReplicaWorker, WorkerJob, WorkerResult
+from danaus.app.worker import ReplicaWorker, WorkerJob
 from danaus.core.errors import (
+    ActorError,
     DanausError,
     DeadlinePassed,
+    InternalError,
     RestartsExhausted,
     Scope,
     SupervisionError,
@@ -90,7 +93,8 @@ class ReplicaKeeper:
             try:
                 return await self._train_once()
             except DanausError as error:
-                if error.scope is Scope.JOB:
+                # A broken promise is one process's: under a new incarnation it learns (T-1).
+                if error.scope is Scope.JOB and not isinstance(error, InternalError):
                     raise
                 why = str(error)
             if self._failure is None and not self._stopping:
@@ -126,7 +130,7 @@ class ReplicaKeeper:
         except TimeoutError:
             raise DeadlinePassed(f"{self.replica_id} to start", self._start_limit_s) from None
         except ExceptionGroup as raised:
-            raise _worst(raised) from None
+            raise worst(raised) from None
         return tuple(values.values())
 
     async def _unless_failed(self, future: Future[T]) -> T:
@@ -212,7 +216,7 @@ class ReplicaKeeper:
             )
 
 
-def _worst(raised: ExceptionGroup[Exception]) -> DanausError:
+def worst(raised: DanausError | ExceptionGroup[Exception]) -> DanausError:
     """Return the one error that ends the job if there is such, else any."""
     errors = [error for error in _leaves(raised) if isinstance(error, DanausError)]
     if not errors:
@@ -224,4 +228,5 @@ def _leaves(error: BaseException) -> list[BaseException]:
     """Return what an endpoint raised at each point, the original where it could be pickled."""
     if isinstance(error, BaseExceptionGroup):
         return [leaf for each in error.exceptions for leaf in _leaves(each)]
-    return [error.__cause__ if isinstance(error.__cause__, DanausError) else error]
+    original = error.__cause__ if isinstance(error, ActorError) else None
+    return [original if isinstance(original, DanausError) else error]

@@ -15,6 +15,7 @@ from pathlib import Path
 from danaus.actor.endpoints import Actor, endpoint
 from danaus.actor.process_runtime import context
 from danaus.app.recorder import Recorder
+from danaus.app.run_result import WorkerResult
 from danaus.app.shards import Shards
 from danaus.core.errors import InternalError
 from danaus.ft.ledger import Ledger, Opened
@@ -53,14 +54,6 @@ class WorkerJob:
     train: TrainConfig
     niceness: int = 0
     observers: tuple[Callable[[ReplicaWork], Observer], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerResult:
-    """How a worker ended: its last step, and the SHA-256 of every byte of its state."""
-
-    step: int
-    sha256: str
 
 
 class ReplicaWorker(Actor):

@@ -140,17 +140,22 @@ class RunFolderBusy(DanausError):
 
 @dataclass(eq=False)
 class Diverged(DanausError):
-    """Replicas disagree about the state after a step, again after replaying it (Q-9)."""
+    """Replicas disagree about the state after a step, and replaying did not or may not help (Q-9).
+
+    ``reason`` says which, in words; empty: it is the second time.
+    """
 
     scope: ClassVar[Scope] = Scope.JOB
     step: int
     fingerprints: dict[str, str]
+    reason: str = ""
 
     def message(self) -> str:
         who = ", ".join(f"{name} has {value}" for name, value in sorted(self.fingerprints.items()))
+        again = f"replicas disagree about the state after step {self.step}, for the second time"
         return (
-            f"replicas disagree about the state after step {self.step}, for the second time: "
-            f"{who}; test these hosts' memory and devices, then resume from a checkpoint"
+            f"{self.reason or again}: {who}; "
+            "test these hosts' memory and devices, then resume from a checkpoint"
         )
 
 

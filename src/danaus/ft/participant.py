@@ -246,8 +246,8 @@ class Participant:
     def _form(self, order: on.FormGroup) -> on.Event | None:
         told = order.announcement
         step = told.committed_step + 1
-        self._healer.withdraw()
         self._enter(step, Phase.COMPUTE)
+        self._healer.withdraw()
         try:
             self._crew.form(told)
         except BROKEN as broken:
@@ -327,6 +327,7 @@ class Participant:
         return self._healer.learn(order, self._work)
 
     def _serve(self, order: on.Serve) -> None:
+        self._enter(order.step, Phase.HOLD)  # a copy of the state may take its time
         self._healer.serve(order, self._work.state())
 
     def _fingerprint(self) -> str:

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable
 
 from danaus.core.errors import AddressRefused, ChannelClosed, DanausError, FrameDamaged
-from danaus.quorum.progress import Observation
+from danaus.quorum.progress import Observation, Quiet
 from danaus.wire.address import Address
 from danaus.wire.lifecycle import (
     FROM_AGENT,
@@ -157,8 +157,16 @@ def how_it_ended(exited: ProcessExited) -> str:
     return f"{how} ({exited.reason})" if exited.reason else how
 
 
-def observation_of(seen: ProcessPosition) -> Observation:
-    """Return a position as the judge of progress looks at it."""
+def observation_of(seen: ProcessPosition, quiet: Quiet | None = None) -> Observation:
+    """Return a position as the judge of progress looks at it.
+
+    Args:
+        seen: The position.
+        quiet: How long nothing has come from the process.
+    """
+    if quiet is not None and seen.phase != Phase.JOIN:
+        # Only who joins waits for an answer; who is done says nothing any more.
+        quiet = None if seen.phase == Phase.DONE else Quiet(quiet.silent_s)
     try:
         phase = Phase(seen.phase).name
     except ValueError:
@@ -168,5 +176,7 @@ def observation_of(seen: ProcessPosition) -> Observation:
         still_s=seen.still_s,
         waiting=seen.waiting or seen.phase == Phase.DONE,
         starting=seen.phase == Phase.START,
+        together=seen.phase in (Phase.REDUCE, Phase.VOTE),
+        quiet=quiet,
         where=f"step {seen.step}, {phase}, collective {seen.collective}",
     )

@@ -321,5 +321,5 @@ class QuorumClient:
 
 def _error_of(refused: Refused) -> NoQuorum | Diverged:
     if refused.diverged:
-        return Diverged(refused.step, dict(refused.diverged))
+        return Diverged(refused.step, dict(refused.diverged), refused.reason)
     return NoQuorum(refused.reason, refused.to_do)

@@ -287,7 +287,7 @@ def _answer(s: Situation, told: Announcement) -> None:
         process = s.roster.processes[seat.member]
         if process.join is not None:
             s.undo.joins.append((process, process.join))
-        process.join, process.told = None, ""
+        process.join, process.told, process.answered_at = None, "", s.now
     s.out.append(Persist(Saved(told, s.diverged)))
     s.out.append(Announce(told, tuple(sorted(seat.member for seat in seats))))
 
@@ -299,7 +299,7 @@ def take_back(s: Situation, reason: str) -> None:
     s.standing, s.diverged, s.episode = s.undo.standing, s.undo.diverged, s.undo.episode
     for process, join in s.undo.joins:
         if process.join is None and not s.roster.lost(process.seat.member):
-            process.join = join
+            process.join, process.answered_at = join, None
     s.undo = None
     s.retry_at = s.now + 1.0
     s.tell(f"the quorum cannot be saved: {reason}")

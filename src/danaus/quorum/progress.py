@@ -6,10 +6,15 @@ about a verdict is the machine's (``quorum.state``).  Pure.
 A position is ``(step, phase, collective)``: the higher, the further on.  Processes wait for each
 other, so that many stand still when one hangs; only those furthest behind can be the cause.
 
+A process that waits for the service or for a donor proves by its heartbeats that it lives, and it
+waits for the service only until it is answered: else one that is stopped there would hide behind
+its phase, and those who wait for it would be suspected instead.
+
 Invariants:
     P-3: a rank that waits for another is never suspected; where more than a quarter of the fleet
-    stalls at once nobody is, and it is reported; where all stand at one position the group is
-    rebuilt once, then all are suspected.
+    stalls at once nobody is, and it is reported; where those furthest behind stand in one
+    exchange, or all at one position, the group is rebuilt once, then they are suspected.  What
+    is counted are replicas: ranks of one wait for each other.
 """
 
 from __future__ import annotations
@@ -18,7 +23,7 @@ import math
 import statistics
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from danaus.quorum.messages import MemberId
 
@@ -40,6 +45,7 @@ class ProgressSettings:
             and to at least half a minute.
         rebuild_s: How long the members of a rebuilt group may take to leave where they stand.
         stale_s: Positions older than this say nothing.
+        silent_s: One that waits and has not been heard for so long is not waiting.
     """
 
     hang_limit_s: float | None = None
@@ -48,6 +54,20 @@ class ProgressSettings:
     first_limit_s: float = 300.0
     rebuild_s: float = 0.25
     stale_s: float = 1.0
+    silent_s: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Quiet:
+    """How long nothing has come from a process, and since when it need not wait, in seconds.
+
+    Args:
+        silent_s: Since its last heartbeat.
+        answered_s: Since what it asked the service for was answered; None: it was not.
+    """
+
+    silent_s: float
+    answered_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +79,9 @@ class Observation:
         still_s: How long it has stood there, in seconds.
         waiting: It stands there for others, or is done.
         starting: It has not come to its first step yet.
+        together: It is in an exchange with other replicas.
+        quiet: What its heartbeats and asks say of one that waits.
+        idle: It has no reason to stand there: it waits in name only.
         where: The position in words.
     """
 
@@ -66,6 +89,9 @@ class Observation:
     still_s: float
     waiting: bool = False
     starting: bool = False
+    together: bool = False
+    quiet: Quiet | None = None
+    idle: bool = False
     where: str = ""
 
     def __str__(self) -> str:
@@ -75,10 +101,11 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """This process hangs: fence it."""
+    """This process hangs, and has stood still for ``still_s``: fence it."""
 
     member: MemberId
     reason: str
+    still_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +166,7 @@ class StallJudge:
             now: Seconds on one monotonic clock.
         """
         for member, observation in seen.items():
-            self._take(member, observation, now)
+            self._take(member, self._unmasked(observation), now)
         return self._judge(now)
 
     def forget(self, members: Iterable[MemberId], now: float) -> None:
@@ -153,19 +180,34 @@ class StallJudge:
 
     # -- what is known ------------------------------------------------------------------------
 
+    def _unmasked(self, seen: Observation) -> Observation:
+        """Return what is seen of a process that waits in name only as that of one that stands."""
+        quiet = seen.quiet
+        if not seen.waiting or quiet is None:
+            return seen
+        if quiet.silent_s > self.settings.silent_s:
+            still_s, why = quiet.silent_s, "silent"
+        elif quiet.answered_s is not None:
+            still_s, why = quiet.answered_s, "answered"
+        else:
+            return seen
+        still_s = min(still_s, seen.still_s)
+        where = f"{seen}, {why}"
+        return replace(seen, waiting=False, idle=True, still_s=still_s, where=where)
+
     def _take(self, member: MemberId, seen: Observation, now: float) -> None:
         track = self._tracks.get(member)
         if track is None:
             track = self._tracks[member] = _Track(seen, now)
         elif seen.position != track.seen.position or seen.still_s < track.seen.still_s:
-            if not track.seen.waiting:
+            if not track.seen.waiting and not track.seen.idle:
                 stood_s = track.seen.still_s + max(0.0, now - seen.still_s - track.at)
                 phase = track.seen.position[1]
                 self._durations.setdefault(phase, deque(maxlen=KEPT_DURATIONS)).append(stood_s)
             track.suspected = False
         if seen.starting:
             track.fresh_until_step = -1
-        elif track.fresh_until_step == -1 and not seen.waiting:
+        elif track.fresh_until_step == -1 and not seen.waiting and not seen.idle:
             track.fresh_until_step = seen.position[0]
         track.seen, track.at = seen, now
 
@@ -173,6 +215,8 @@ class StallJudge:
         """Return how long a process may stand where it stands now, in seconds."""
         track, settings = self._tracks[member], self.settings
         step, phase, _ = track.seen.position
+        if track.seen.idle:
+            return settings.least_s if settings.hang_limit_s is None else settings.hang_limit_s
         fresh = track.fresh_until_step
         first = fresh is not None and (fresh == -1 or step <= fresh)
         if settings.hang_limit_s is not None:
@@ -203,19 +247,25 @@ class StallJudge:
         running = {m: track for m, track in live.items() if not track.seen.starting}
         behind = min((track.seen.position for track in running.values()), default=None)
         last = [m for m, track in running.items() if track.seen.position == behind]
-        if len(last) == len(running) and stalled.issuperset(last) and len(_replicas(last)) > 1:
-            return self._all_at_one(sorted(last), now)
+        # In an exchange each waits for all the others: any of them may be the one that hangs.
+        alike = len(last) == len(running) or all(running[m].seen.together for m in last)
+        if alike and len(_replicas(last)) > 1:
+            if stalled.issuperset(last):
+                return self._all_at_one(sorted(last), now)
+            # The first to have stood there for long need not be the cause.
+            return self._suspect(sorted(stalled - running.keys()), now)
         return self._suspect(sorted(m for m in stalled if m in last or m not in running), now)
 
     def _all_at_one(self, members: list[MemberId], now: float) -> tuple[Verdict, ...]:
-        """Rebuild the group the first time that all stand in this step, then suspect all."""
+        """Rebuild the group the first time that they stand in this step, then suspect them."""
         seen, done = self._tracks[members[0]].seen, self._rebuilt
         if done is None or done.step != seen.position[0]:
             self._rebuilt = _Rebuild(seen.position[0], now)
-            return (RebuildGroup(f"all stand still at {seen} for {seen.still_s:.1f} s"),)
+            names = ", ".join(str(member) for member in members)
+            return (RebuildGroup(f"{names} stand still at {seen} for {seen.still_s:.1f} s"),)
         if now - done.at < min(self.limit_s(member) for member in members):
             return ()
-        return self._accuse(members, "all stand there, again after a rebuild; ")
+        return self._accuse(members, "all others too, again after a rebuild; ")
 
     def _suspect(self, suspects: list[MemberId], now: float) -> tuple[Verdict, ...]:
         done = self._rebuilt
@@ -244,7 +294,8 @@ class StallJudge:
             if not track.suspected:
                 track.suspected = True
                 stands = f"stands still at {track.seen} for {track.seen.still_s:.1f} s"
-                verdicts.append(Suspect(member, f"{stands} ({why}limit {limit_s:.1f} s)"))
+                reason = f"{stands} ({why}limit {limit_s:.1f} s)"
+                verdicts.append(Suspect(member, reason, track.seen.still_s))
         return tuple(verdicts)
 
 

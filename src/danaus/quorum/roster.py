@@ -34,6 +34,7 @@ class Process:
     number: int = 0
     join: Join | None = None
     joined_at: float = 0.0
+    answered_at: float | None = None
     fenced_at: float | None = None
     fence_reason: str = ""
     told: str = ""
@@ -106,6 +107,7 @@ class Roster:
             process.fenced_at = None
         if process.join is None:
             process.joined_at = now
+        process.answered_at = None
         process.join = join
 
     def bury(self, member: MemberId, reason: str, now: float) -> None:
@@ -119,6 +121,8 @@ class Roster:
         """Count a time in which this service did not run as nobody's silence."""
         for process in self.processes.values():
             process.beat_at += gap_s
+            if process.answered_at is not None:
+                process.answered_at += gap_s
             if process.fenced_at is not None:
                 process.fenced_at += gap_s
 

@@ -66,7 +66,7 @@ from danaus.quorum.messages import (
     Waiting,
 )
 from danaus.quorum.minutes import Minutes, member_facts
-from danaus.quorum.progress import Observation, RebuildGroup, StallJudge, StormReported, Suspect
+from danaus.quorum.progress import RebuildGroup, StallJudge, StormReported, Suspect
 from danaus.quorum.service_options import ServiceOptions, read_options
 from danaus.quorum.state import QuorumMachine
 from danaus.wire.address import Address
@@ -218,10 +218,11 @@ class QuorumService:
             if self._machine.is_lost(member):
                 self._judge.forget([member], now)
             else:
-                observations[member] = observation_of(position)
+                quiet = self._machine.quiet(member, now)
+                observations[member] = observation_of(position, quiet)
         for verdict in self._judge.observe(observations, now):
             if isinstance(verdict, Suspect):
-                self._note_hang(verdict, observations)
+                self._note_hang(verdict)
                 self._feed(HangSuspected(verdict.member, verdict.reason))
             elif isinstance(verdict, RebuildGroup):
                 self._minutes.note("group_rebuild_asked", reason=verdict.reason)
@@ -229,8 +230,8 @@ class QuorumService:
             else:
                 self._note_storm(verdict)
 
-    def _note_hang(self, verdict: Suspect, seen: dict[MemberId, Observation]) -> None:
-        still_s = round(seen[verdict.member].still_s, 3) if verdict.member in seen else None
+    def _note_hang(self, verdict: Suspect) -> None:
+        still_s = round(verdict.still_s, 3)
         who = {m: key for key, m in self._seated.items()}.get(verdict.member, ("", ""))
         facts = member_facts(verdict.member)
         self._minutes.note(

@@ -190,6 +190,8 @@ class Situation:
         told = self.standing
         if told is None:
             return
+        if (process := self.roster.processes.get(seat.member)) is not None:
+            process.answered_at = self.now
         if all(seat.member != known.member for known in self.told()):
             learners = (*told.learners, Learner(seat, ()))
             told = msgspec.structs.replace(told, learners=learners)

@@ -58,6 +58,7 @@ from danaus.quorum.events import (
     WakeAt,
 )
 from danaus.quorum.messages import AbortExchange, Epoch, Join, MemberId, Refused
+from danaus.quorum.progress import Quiet
 from danaus.quorum.roster import incarnation_of
 from danaus.quorum.situation import Episode, Situation
 from danaus.quorum.watch import remind, tell_members, watch_processes
@@ -146,6 +147,14 @@ class QuorumMachine:
     def is_lost(self, member: MemberId) -> bool:
         """Tell whether a process is dead or out of reach."""
         return self._s.roster.lost(member)
+
+    def quiet(self, member: MemberId, now: float) -> Quiet | None:
+        """Return how long nothing has come from a process; None: it is not known."""
+        process = self._s.roster.processes.get(member)
+        if process is None:
+            return None
+        answered_at = process.answered_at
+        return Quiet(now - process.beat_at, now - answered_at if answered_at is not None else None)
 
     @property
     def finished(self) -> bool:

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import torch
 
-from danaus.app.experiment import RunOrder, RunResult
+from danaus.app.experiment import RunOrder
 from danaus.app.launch import Launched
 from danaus.app.run_folder import RunFolder
+from danaus.app.run_result import RunResult
 from danaus.app.settings import RunConfig
 from danaus.core.errors import DeadlinePassed
 from danaus.ft.observer import Observer

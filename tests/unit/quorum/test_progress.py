@@ -10,6 +10,7 @@ from danaus.quorum.messages import MemberId
 from danaus.quorum.progress import (
     Observation,
     ProgressSettings,
+    Quiet,
     RebuildGroup,
     StallJudge,
     StormReported,
@@ -17,7 +18,7 @@ from danaus.quorum.progress import (
     Verdict,
 )
 
-START, JOIN, COMPUTE, REDUCE = 0, 1, 4, 5
+START, JOIN, LEARN, COMPUTE, REDUCE, VOTE = 0, 1, 2, 4, 5, 6
 A, B, C, D, E, F, G, H = (MemberId(name, 0, 0) for name in "abcdefgh")
 
 
@@ -29,6 +30,9 @@ class Fleet:
         self.now = 0.0
         self.where = dict.fromkeys(members, (1, COMPUTE, 0))
         self.since = dict.fromkeys(members, 0.0)
+        self.heard = dict.fromkeys(members, 0.0)
+        self.stopped: set[MemberId] = set()
+        self.answered: dict[MemberId, float] = {}
 
     def move(self, member: MemberId, step: int, phase: int, collective: int = 0) -> None:
         self.where[member] = (step, phase, collective)
@@ -39,17 +43,33 @@ class Fleet:
             member: Observation(
                 where,
                 self.now - self.since[member],
-                waiting=where[1] == JOIN,
+                waiting=where[1] in (JOIN, LEARN),
                 starting=where[1] == START,
+                together=where[1] in (REDUCE, VOTE),
+                quiet=self.quiet(member),
             )
             for member, where in self.where.items()
         }
+
+    def stop(self, *members: MemberId) -> None:
+        """SIGSTOP: neither moves nor beats any more."""
+        self.stopped.update(members)
+
+    def answer(self, *members: MemberId) -> None:
+        """The service has answered what they asked."""
+        self.answered.update(dict.fromkeys(members, self.now))
+
+    def quiet(self, member: MemberId) -> Quiet:
+        answered = self.answered.get(member)
+        answered_s = self.now - answered if answered is not None else None
+        return Quiet(self.now - self.heard[member], answered_s)
 
     def wait(self, seconds: float) -> list[Verdict]:
         out: list[Verdict] = []
         end = self.now + seconds
         while self.now < end - 1e-9:
             self.now += 0.1
+            self.heard.update((m, self.now) for m in self.where if m not in self.stopped)
             out += self.judge.observe(self.seen(), self.now)
         return out
 
@@ -201,3 +221,93 @@ def test_who_waited_for_the_dead_is_not_suspected_next(named: StallJudge) -> Non
     del fleet.where[B]
     assert fleet.wait(2.5) == []
     assert suspects(fleet.wait(1.0)) == [A]
+
+
+def test_one_stopped_where_it_waited_for_its_answer_is_suspected_and_not_those_it_keeps(
+    named: StallJudge,
+) -> None:
+    fleet = Fleet(named, (A, B, C))
+    for member in (A, B, C):
+        fleet.move(member, 7, JOIN)
+    fleet.stop(B)
+    fleet.answer(A, B, C)
+    for member in (A, C):
+        fleet.move(member, 8, COMPUTE)  # forming the group, which takes all three
+    assert fleet.wait(2.9) == []
+    assert suspects(fleet.wait(0.3)) == [B]
+
+
+def test_one_that_beats_and_does_not_follow_its_answer_is_suspected(named: StallJudge) -> None:
+    fleet = Fleet(named, (A, B, C))
+    for member in (A, B, C):
+        fleet.move(member, 7, JOIN)
+    assert fleet.wait(60.0) == []
+    fleet.answer(B)
+    assert fleet.wait(2.8) == []
+    (verdict,) = fleet.wait(0.4)
+    assert isinstance(verdict, Suspect)
+    assert verdict.member == B
+    assert "answered" in verdict.reason
+
+
+def test_a_stopped_learner_is_suspected_while_members_hold_and_needs_no_room(
+    named: StallJudge,
+) -> None:
+    fleet = Fleet(named, (A, B, C))
+    fleet.move(C, 0, START)
+    fleet.wait(0.2)
+    for member in (A, B):
+        fleet.move(member, 7, JOIN)
+    fleet.move(C, 7, LEARN)
+    assert fleet.wait(20.0) == []
+    fleet.stop(C)
+    assert fleet.wait(2.9) == []
+    assert suspects(fleet.wait(0.3)) == [C]
+
+
+def test_a_stopped_donor_is_suspected_and_not_its_learner(named: StallJudge) -> None:
+    fleet = Fleet(named, (A, B, C))
+    for member in (A, B):
+        fleet.move(member, 7, JOIN)
+    fleet.move(C, 7, LEARN)
+    fleet.stop(A)
+    assert suspects(fleet.wait(3.3)) == [A]
+
+
+def test_with_a_rank_that_hangs_its_siblings_are_suspected_and_no_other_replica() -> None:
+    judge = StallJudge(ProgressSettings(hang_limit_s=3.0))
+    ranks = [MemberId(name, rank, 0) for name in "abc" for rank in (0, 1)]
+    fleet = Fleet(judge, ranks)
+    for member in ranks:
+        fleet.move(member, 7, COMPUTE, 2)
+    fleet.stop(ranks[1])
+    for member in ranks[2:]:
+        fleet.move(member, 7, REDUCE, 1)
+    assert suspects(fleet.wait(3.2)) == ranks[:2]
+
+
+def test_where_one_rank_of_all_replicas_stands_in_an_exchange_it_is_rebuilt_first(
+    named: StallJudge,
+) -> None:
+    ranks = [MemberId(name, rank, 0) for name in "abc" for rank in (0, 1)]
+    fleet = Fleet(named, ranks)
+    for member in ranks:
+        fleet.move(member, 7, *((VOTE, 2) if member.rank == 0 else (REDUCE, 1)))
+    fleet.stop(ranks[1])
+    assert [type(verdict) for verdict in fleet.wait(3.2)] == [RebuildGroup]
+    for member in ranks:
+        if member != ranks[1]:
+            fleet.move(member, 6, JOIN)
+    assert suspects(fleet.wait(0.4)) == [ranks[1]]
+
+
+def test_who_came_first_to_an_exchange_is_not_suspected_before_the_others(
+    named: StallJudge,
+) -> None:
+    fleet = Fleet(named, (A, B, C))
+    fleet.move(A, 7, REDUCE, 1)
+    fleet.wait(0.3)
+    for member in (B, C):
+        fleet.move(member, 7, REDUCE, 1)
+    assert fleet.wait(2.9) == []
+    assert [type(verdict) for verdict in fleet.wait(0.2)] == [RebuildGroup]
