@@ -25,9 +25,13 @@ from danaus.actor.owned import supervision_error
 from danaus.actor.process_messages import Deliver, Raised
 from danaus.actor.runtime import Runtime
 from danaus.actor.value_mesh import Outcome, ValueMesh
-from danaus.core.errors import ActorError, DeadlinePassed
+from danaus.core.errors import ActorError, DeadlinePassed, MessageTooLarge
 from danaus.core.extent import Region
 from danaus.wire.codec import own, pack, unpack
+from danaus.wire.frame import DEFAULT_MAX_FRAME_BYTES, Buffer
+
+# The rest of a frame is for the message itself: names of the mesh, the sender, the endpoint.
+MAX_ARGUMENT_BYTES = DEFAULT_MAX_FRAME_BYTES - 64 * 1024
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -49,6 +53,12 @@ class Target:
     def ranks(self) -> tuple[int, ...]:
         """The ranks in the whole mesh, by rank of the part."""
         return self.region.base_ranks()
+
+    @functools.cached_property
+    def is_elsewhere(self) -> bool:
+        """Tell whether any of them lives in another process."""
+        mine = self.runtime.info.process_id
+        return any(self.refs[rank].process_id != mine for rank in self.ranks)
 
     @functools.cached_property
     def receivers(self) -> tuple[str, ...]:
@@ -106,8 +116,19 @@ class MeshEndpoint(Endpoint[P, R]):
         return self._ask(lambda outcomes: outcomes[0].get(), args, kwargs)
 
     def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        self._post(own(self._packed(args, kwargs)), None)
+
+    def _packed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Buffer]:
+        """Return the arguments' parts, if they can be sent.
+
+        What was given a number and is not sent would hold back all that is sent after it (A-1).
+        """
         self._spec.check(args, kwargs)
-        self._post(own(pack((args, kwargs))), None)
+        parts = pack((args, kwargs))
+        size = sum(memoryview(part).nbytes for part in parts)
+        if size > MAX_ARGUMENT_BYTES and self._target.is_elsewhere:
+            raise MessageTooLarge(size, MAX_ARGUMENT_BYTES, "bytes")
+        return parts
 
     def _ask(
         self,
@@ -115,8 +136,7 @@ class MeshEndpoint(Endpoint[P, R]):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Future[U]:
-        self._spec.check(args, kwargs)
-        parts = pack((args, kwargs))
+        parts = self._packed(args, kwargs)
         gather = Gather(self._target, self._spec.name, self._options.timeout_s)
 
         def decode(answers: list[Answer]) -> U:

@@ -23,13 +23,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from danaus.actor.attempt import Attempt
+from danaus.actor.attempt import Attempt, exits
 from danaus.actor.contexts import Context, current
 from danaus.actor.endpoints import EndpointSpec
 from danaus.actor.failure import Fault, MeshFailure
 from danaus.actor.links import Live, Peer
 from danaus.actor.loop_thread import LoopThread
 from danaus.actor.ordering import HoldBack
+from danaus.actor.portable import packed_exception
 from danaus.actor.process_messages import Deliver, Gone, ProcessMessage, Raised, Returned
 from danaus.core.clock import Clock
 from danaus.wire.codec import own, pack, unpack
@@ -151,6 +152,10 @@ class ActorCell:
             self._waiting.append(ready)
         self._pump()
 
+    def skip(self, sender: str, number: int) -> None:
+        """Do not wait for messages that were refused before this actor was made."""
+        self._order.skip(sender, number)
+
     def cancel(self, peer: Peer, call: int) -> None:
         """Give up a message that waits or runs; a plain endpoint that runs goes on unheard."""
         for work in [*self._waiting, *self._running]:
@@ -228,10 +233,14 @@ class ActorCell:
             self._host.io.post(self._finished, work, Returned(0), ())
             return
         parts: Sequence[Buffer] = ()
-        with Attempt() as attempt:
-            method, args, kwargs = self._opened(work)
-            parts = own(pack(method(*args, **kwargs)))
-        self._post_end(work, parts, attempt.error)
+        try:
+            with Attempt() as attempt:
+                method, args, kwargs = self._opened(work)
+                parts = own(pack(method(*args, **kwargs)))
+        except asyncio.CancelledError as cancelled:  # a future that it waited for
+            self._post_end(work, (), _was_cancelled(cancelled))
+        else:
+            self._post_end(work, parts, attempt.error)
 
     def _post_end(self, work: Work, parts: Sequence[Buffer], error: Exception | None) -> None:
         if error is not None:
@@ -243,11 +252,18 @@ class ActorCell:
         """Begin an ``async`` endpoint; on the loop for users' code, in order."""
         context = contextvars.copy_context()
         context.run(current.set, self.context)
-        work.task = context.run(
-            self._host.user_loop.tasks.start, self._run_async(work), work.message.endpoint
-        )
+        context.run(self._host.user_loop.tasks.start, self._run_async(work), work.message.endpoint)
 
     async def _run_async(self, work: Work) -> None:
+        # Known from here on only: a task that is cancelled before it runs would end unheard.
+        work.task = asyncio.current_task()
+        if work.is_cancelled:
+            self._host.io.post(self._finished, work, Returned(0), ())
+            return
+        with exits(self._host.process_should_end):
+            await self._answer_async(work)
+
+    async def _answer_async(self, work: Work) -> None:
         parts: Sequence[Buffer] = ()
         try:
             with Attempt() as attempt:
@@ -255,8 +271,7 @@ class ActorCell:
                 parts = own(pack(await method(*args, **kwargs)))
         except asyncio.CancelledError as cancelled:
             # By the caller, by the end of the process, or by the endpoint itself.
-            error = RuntimeError(f"the endpoint was cancelled: {cancelled}")
-            self._post_end(work, (), error)
+            self._post_end(work, (), _was_cancelled(cancelled))
             raise
         self._post_end(work, parts, attempt.error)
 
@@ -333,11 +348,12 @@ class ActorCell:
     ) -> None:
         current.set(self.context)
         value = None
-        with Attempt() as attempt:
-            value = hook(*args)
-            if inspect.isawaitable(value):
-                value = await value
-        self._host.io.post(then, value, _maybe_fault(self, hook.__name__, attempt.error))
+        with exits(self._host.process_should_end):
+            with Attempt() as attempt:
+                value = hook(*args)
+                if inspect.isawaitable(value):
+                    value = await value
+            self._host.io.post(then, value, _maybe_fault(self, hook.__name__, attempt.error))
 
 
 def _constructor_of(parts: Sequence[Buffer]) -> Any:
@@ -349,12 +365,15 @@ def _guarded(job: Callable[[], None], host: CellHost) -> Callable[[], None]:
     """Return ``job`` as run on a thread of ours: ``sys.exit`` there ends the process."""
 
     def run() -> None:
-        try:
+        with exits(host.process_should_end):
             job()
-        except SystemExit as end:
-            host.process_should_end(end.code if isinstance(end.code, int) else int(bool(end.code)))
 
     return run
+
+
+def _was_cancelled(cancelled: asyncio.CancelledError) -> Exception:
+    """Return what a caller is told of an endpoint that ended as cancelled."""
+    return RuntimeError(f"the endpoint was cancelled: {cancelled}")
 
 
 def _fault(cell: ActorCell, endpoint: str, error: Exception) -> Fault:
@@ -374,14 +393,3 @@ def _fault(cell: ActorCell, endpoint: str, error: Exception) -> Fault:
 
 def _maybe_fault(cell: ActorCell, name: str, error: Exception | None) -> Fault | None:
     return None if error is None else _fault(cell, name, error)
-
-
-def packed_exception(error: BaseException | None) -> list[Buffer]:
-    """Return an exception's parts, none where it cannot be pickled or would not come back."""
-    if error is None:
-        return []
-    parts: list[Buffer] = []
-    with Attempt() as attempt:
-        parts = own(pack(error))
-        unpack(parts)
-    return [] if attempt.error is not None else parts

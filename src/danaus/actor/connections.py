@@ -224,7 +224,11 @@ class Connections:
         link = self._links.get(name)
         if link is None:
             link = self._links[name] = ProcessLink(ref, self._user, self._open)
-            self._find(link, name)
+            try:
+                self._find(link, name)
+            except ConfigError as stranger:  # of a job that this process is not, or no longer, in
+                del self._links[name]
+                link.fail(str(stranger), None)
         return link
 
     def _find(self, link: ProcessLink, name: ProcessName) -> None:

@@ -10,11 +10,11 @@ import collections
 from collections.abc import Callable
 from typing import Protocol
 
-from danaus.actor.cell import ActorCell, CellHost, packed_exception
+from danaus.actor.cell import ActorCell, CellHost
 from danaus.actor.contexts import Context, ProcessInfo
 from danaus.actor.failure import Fault
 from danaus.actor.links import LocalLink, Parts, Peer
-from danaus.actor.portable import packed_fault
+from danaus.actor.portable import packed_exception, packed_fault
 from danaus.actor.process_messages import (
     ActorFailed,
     CancelCall,
@@ -61,6 +61,8 @@ class Hosting:
         self._process = process
         self._cells: dict[ActorKey, ActorCell] = {}
         self._early: dict[ActorKey, list[tuple[Deliver, Parts, Peer]]] = {}
+        self._refused: collections.OrderedDict[ActorKey, dict[str, int]]  # the last by sender
+        self._refused = collections.OrderedDict()
         self._past: collections.OrderedDict[ActorKey, str] = collections.OrderedDict()
         self._stopping: dict[ActorKey, list[Callable[[Fault | None], None]]] = {}
 
@@ -96,6 +98,8 @@ class Hosting:
         remote = not isinstance(peer, LocalLink)
         self._process.handle(ActorHosted(key, message.name, context.point, remote))
         cell.construct(parts, message.call)
+        for sender, number in self._refused.pop(key, {}).items():
+            cell.skip(sender, number)
         for early in self._early.pop(key, ()):
             cell.deliver(*early)
 
@@ -131,6 +135,9 @@ class Hosting:
     def _refuse_early(self, key: ActorKey) -> None:
         for message, _, peer in self._early.pop(key, ()):
             _refuse(message, peer, "there is no such actor in this process")
+            self._refused.setdefault(key, {})[message.sender] = message.number
+        while len(self._refused) > _REMEMBERED:
+            self._refused.popitem(last=False)
 
     # -- the end -------------------------------------------------------------------------------
 

@@ -101,9 +101,10 @@ class SessionPeer:
             try:
                 self.session.send([CODEC.encode(message), *parts])
             except MessageTooLarge as error:
+                # Somebody waits for it: say so, or say it without what is too large.
                 if isinstance(message, Returned):
-                    refusal = Raised(message.call, "the answer", "", str(error), "")
-                    self.session.send([CODEC.encode(refusal)])
+                    message = Raised(message.call, "the answer", "", str(error), "")
+                self.session.send([CODEC.encode(message)])
 
 
 class Link:

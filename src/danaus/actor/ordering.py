@@ -40,15 +40,9 @@ class HoldBack(Generic[Item]):
         self._due[sender] = due
         return ready
 
-    def held(self, sender: str) -> int:
-        """Return how many messages of ``sender`` wait for an earlier one."""
-        return len(self._early.get(sender, ()))
-
-    def forget(self, sender: str) -> list[Item]:
-        """Drop a sender that is gone; return what was held back, which can never be handled."""
-        self._due.pop(sender, None)
-        early = self._early.pop(sender, {})
-        return [early[number] for number in sorted(early)]
+    def skip(self, sender: str, number: int) -> None:
+        """Wait for nothing up to ``number`` of ``sender``: it was refused, nothing is held yet."""
+        self._due[sender] = max(self._due[sender], number + 1)
 
 
 class Numbering:

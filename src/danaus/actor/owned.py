@@ -43,6 +43,11 @@ class OwnedMesh:
         self.ended: Future[None] = Future(f"{name} to end")
         self.grace_s = GRACE_S
 
+    def refuse(self, error: Exception) -> None:
+        """Never come to be, and so have ended."""
+        self.initialized.set_error(error)
+        self.ended.set_value(None)
+
     def end(self, then: Callable[[], None]) -> None:
         """Stop the mesh; call ``then`` once nothing of it is left."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Faults and failures as parts of a message, whatever exception they carry.
+"""Exceptions, faults and failures as parts of a message, whatever they carry.
 
 An exception of a user's class may not pickle; then it is left out, and its text remains.
 """
@@ -15,6 +15,11 @@ from danaus.wire.codec import own, pack, unpack
 from danaus.wire.frame import Buffer
 
 T = TypeVar("T")
+
+
+def packed_exception(error: BaseException | None) -> list[Buffer]:
+    """Return an exception's parts, none where it cannot be pickled or would not come back."""
+    return [] if error is None else _packed(error)
 
 
 def packed_fault(fault: Fault) -> list[Buffer]:
@@ -40,7 +45,7 @@ def _bare(failure: MeshFailure) -> MeshFailure:
     return dataclasses.replace(failure, exception=None, cause=cause)
 
 
-def _packed(value: Fault | MeshFailure) -> list[Buffer]:
+def _packed(value: Fault | MeshFailure | BaseException) -> list[Buffer]:
     parts: list[Buffer] = []
     with Attempt() as attempt:
         parts = own(pack(value))

@@ -34,7 +34,7 @@ from danaus.actor.process_messages import ActorFailed, FailurePassedUp, ProcessM
 from danaus.actor.supervising import Supervisor
 from danaus.actor.supervision_messages import Event, MeshOwned, ProcessesGone, ProcessName
 from danaus.core.clock import Clock
-from danaus.core.errors import ChannelClosed
+from danaus.core.errors import ChannelClosed, ConfigError
 from danaus.wire.lifecycle import ProcessExited
 
 _LEAVE_LIMIT_S = 5.0
@@ -116,7 +116,11 @@ class Runtime:
         env: dict[str, str],
     ) -> None:
         """Have the agents of ``hosts`` (one for each rank) start the processes of a mesh."""
-        agents = {host: self.connections.agent(host) for host in hosts}
+        try:
+            agents = {host: self.connections.agent(host) for host in hosts}
+        except ConfigError as stranger:  # a job that this process is not, or no longer, in
+            owned.refuse(stranger)
+            return
         owned.agents = tuple(agents[host] for host in hosts)
         self.supervisor.own(owned, event)
         owned.start(env, self.info.process_id, self.info.agent_address)

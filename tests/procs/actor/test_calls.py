@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 import time
 
@@ -11,6 +12,7 @@ import pytest
 from danaus.actor import (
     Actor,
     ActorError,
+    Future,
     Outcome,
     SupervisionError,
     ValueMesh,
@@ -20,9 +22,12 @@ from danaus.actor import (
     current_rank,
     current_size,
     endpoint,
+    shutdown_context,
     this_host,
 )
-from danaus.core.errors import DeadlinePassed
+from danaus.actor import calls as calls_module
+from danaus.core.errors import ConfigError, DeadlinePassed, MessageTooLarge
+from danaus.job import LocalJob
 
 LIMIT_S = 20.0
 
@@ -101,6 +106,24 @@ class Counter(Actor):
         self.released.set()
 
 
+class Leaver(Actor):
+    def __init__(self) -> None:
+        self.never = Future()
+
+    @endpoint
+    async def leave(self, how: object) -> None:
+        sys.exit(how)
+
+    @endpoint
+    def wait_in_vain(self) -> None:
+        self.never.cancel()
+        self.never.get(LIMIT_S)
+
+    @endpoint
+    def here(self) -> str:
+        return "here"
+
+
 class Spinner(Actor):
     @endpoint
     def spin(self) -> None:
@@ -131,6 +154,15 @@ def test_bad_calls_are_refused_before_anything_is_sent(counters):
         counters.add.call()
     with pytest.raises(AttributeError, match="no endpoint 'subtract': there are"):
         _ = counters.subtract
+    assert counters.add.call(0).get(LIMIT_S).values() == (10, 11, 12)
+
+
+def test_arguments_that_no_frame_holds_are_refused_and_hold_nothing_back(counters, monkeypatch):
+    monkeypatch.setattr(calls_module, "MAX_ARGUMENT_BYTES", 1000)
+    with pytest.raises(MessageTooLarge, match="a frame holds 1000"):
+        counters.note.broadcast(bytes(2000))
+    with pytest.raises(MessageTooLarge):
+        counters.echo.call(bytes(2000))
     assert counters.add.call(0).get(LIMIT_S).values() == (10, 11, 12)
 
 
@@ -269,3 +301,38 @@ def test_a_call_to_what_was_stopped_ends_in_a_supervision_error(counters):
         counters.add.call(1).get(LIMIT_S)
     assert all(isinstance(error, SupervisionError) for error in caught.value.exceptions)
     assert "was stopped" in str(caught.value.exceptions[0])
+
+
+def test_a_cancelled_future_in_an_endpoint_is_an_error_of_the_endpoint(one):
+    actor = one.host(0).spawn_procs(name="w").spawn("leaver", Leaver)
+    with pytest.raises(ActorError, match="was cancelled"):
+        actor.wait_in_vain.call_one().get(LIMIT_S)
+    assert actor.here.call_one().get(LIMIT_S) == "here"
+
+
+@pytest.mark.parametrize(("how", "code", "words"), [(3, 3, ()), ("enough", 1, ("enough",))])
+def test_an_exit_on_the_loop_ends_the_process(one, how, code, words):
+    actor = one.host(0).spawn_procs(name="w").spawn("leaver", Leaver)
+    with pytest.raises(SupervisionError) as caught:
+        actor.leave.call_one(how).get(LIMIT_S)
+    assert (caught.value.exit_code, caught.value.log_tail) == (code, words)
+    assert one.failure().exit_code == code
+
+
+@pytest.fixture
+def left_hosts(tmp_path):
+    """Hosts of a job that this process has left."""
+    with LocalJob(1, run_dir=tmp_path / "run") as job:
+        hosts = job.state().hosts
+    yield hosts
+    shutdown_context()
+
+
+def test_what_is_asked_of_a_job_that_was_left_ends_at_once(left_hosts):
+    procs = left_hosts.spawn_procs(name="w")
+    with pytest.raises(ConfigError, match="does not take part in job"):
+        procs.initialized.get(LIMIT_S)
+    actor = procs.spawn("leaver", Leaver)
+    with pytest.raises(SupervisionError, match="does not take part in job"):
+        actor.slice(hosts=0).here.call_one().get(LIMIT_S)
+    procs.stop().get(LIMIT_S)

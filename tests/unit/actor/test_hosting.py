@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from danaus.actor import hosting as hosting_module
 from danaus.actor.contexts import ProcessInfo
 from danaus.actor.hosting import Hosting
-from danaus.actor.process_messages import CODEC, Deliver, Gone, Returned, StopActor
+from danaus.actor.process_messages import CODEC, Deliver, Gone, Returned, SpawnActor, StopActor
+from danaus.actor.supervision_messages import ActorHosted
 
 
 class Process:
@@ -55,3 +59,39 @@ def test_stopping_all_of_nothing_is_done_at_once(hosting):
     done = []
     hosting.stop_all(lambda: done.append(True))
     assert done == [True]
+
+
+class Cell:
+    """Notes what an actor's cell is told."""
+
+    told: list[tuple[object, ...]]
+
+    def __init__(self, process, context, owner) -> None:
+        Cell.told = []
+
+    def construct(self, parts, call) -> None:
+        self.told.append(("construct", call))
+
+    def skip(self, sender, number) -> None:
+        self.told.append(("skip", sender, number))
+
+    def deliver(self, message, parts, peer) -> None:
+        self.told.append(("deliver", message.number))
+
+
+def test_an_actor_that_is_made_late_does_not_wait_for_what_was_refused_before(monkeypatch):
+    monkeypatch.setattr(hosting_module, "_EARLY_LIMIT_S", 0.0)
+    monkeypatch.setattr(hosting_module, "ActorCell", Cell)
+    monkeypatch.setattr(Process, "handle", lambda self, event: isinstance(event, ActorHosted))
+
+    async def play():
+        hosting, peer, refused = Hosting(Process()), Peer(), asyncio.Event()
+        peer.send = lambda message, parts=(): refused.set()
+        hosting.take(Deliver(7, "mesh", 0, 2, "sender", 1, "endpoint"), (), peer)
+        async with asyncio.timeout(5.0):
+            await refused.wait()
+        hosting.take(SpawnActor(8, "mesh", "late", 0, ("r",), (1,)), (), peer)
+        hosting.take(Deliver(9, "mesh", 0, 2, "sender", 2, "endpoint"), (), peer)
+
+    asyncio.run(play())
+    assert Cell.told == [("construct", 8), ("skip", "sender", 1), ("deliver", 2)]
