@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -313,6 +314,29 @@ def test_a_new_agent_ends_what_an_old_one_left(one):
     one.job.replace("hosts", 0)
     assert all(each.ends_within(LIMIT_S) for each in left)
     assert one.failure().kind == "host_lost"
+
+
+def test_a_worker_that_cannot_be_started_costs_its_host_nothing(one):
+    _, trainers = start(one)
+    shutil.rmtree(one.run_dir / "control" / "agents" / "host0")
+    late = one.host(0).spawn_procs(name="late")
+    with pytest.raises(SupervisionError, match=r"could not be started: .*No such file"):
+        late.initialized.get(LIMIT_S)
+    assert one.failure().mesh == "late"
+    assert len(trainers.alive.call().get(LIMIT_S)) == 2
+
+
+def test_a_host_whose_own_logs_do_not_fit_on_the_disk_goes_on(make_hosts, tmp_path):
+    (tmp_path / "logs").mkdir()
+    for name in ("agent-host0", "nursery-host0"):
+        (tmp_path / "logs" / f"{name}.log").symlink_to("/dev/full")
+    with make_hosts(1) as hosts:
+        _, trainers = start(hosts)
+        nursery = hosts.watch(hosts.nursery_pid(0))
+        nursery.signal(signal.SIGKILL)  # which the agent notes
+        assert nursery.ends_within(LIMIT_S)
+        start(hosts, name="again")
+        assert len(trainers.alive.call().get(LIMIT_S)) == 2
 
 
 def test_a_stopped_worker_that_is_asked_to_end_is_killed_after_the_grace(one):

@@ -72,10 +72,11 @@ class HostAgent:
         self._owners = Owners(self._workers, self._secret, self._tasks)
 
     def note(self, text: str) -> None:
-        """Write a line to the agent's log."""
+        """Write a line to the agent's log, if there is room for it."""
         stamp = time.strftime("%H:%M:%S")
-        sys.stdout.write(f"{stamp} agent {self._settings.host}: {text}\n")
-        sys.stdout.flush()
+        with contextlib.suppress(OSError):  # a full disk must not end a host
+            sys.stdout.write(f"{stamp} agent {self._settings.host}: {text}\n")
+            sys.stdout.flush()
 
     async def run(self) -> None:
         """Serve until told to end or, unless detached, until the controller is gone."""
@@ -235,14 +236,16 @@ class HostAgent:
 
     def _start_processes(self, peer: AgentSession, message: talk.StartProcesses) -> None:
         for process in message.processes:
+            why = ""
             if self._workers.has_had(process.process_id):
-                peer.tell(
-                    ProcessExited(
-                        process.process_id, reason="the name was used before on this host"
-                    )
-                )
-                continue
-            self._workers.add(self._new_worker(peer, message, process))
+                why = "the name was used before on this host"
+            else:
+                try:
+                    self._workers.add(self._new_worker(peer, message, process))
+                except OSError as error:  # a full disk, most likely
+                    why = f"could not be started: {error}"
+            if why:
+                peer.tell(ProcessExited(process.process_id, reason=why))
         if message.owner_agent:
             self._owners.watch(message.owner, message.owner_agent)
 

@@ -12,8 +12,6 @@ from typing import Literal
 
 FaultKind = Literal["exception", "exit", "signal", "hang", "host_lost"]
 
-ALL_KINDS: tuple[FaultKind, ...] = ("exception", "exit", "signal", "hang", "host_lost")
-
 
 @dataclass(frozen=True)
 class Fault:

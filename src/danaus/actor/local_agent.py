@@ -84,12 +84,17 @@ class LocalAgent:
         """Start the agent's process; return the descriptor that ``await_ready`` reads."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         (self._options.run_dir / "logs").mkdir(mode=0o700, exist_ok=True)
-        lifeline_read, self._lifeline = open_lifeline()
-        ready_read, ready_write = os.pipe2(os.O_CLOEXEC)
         settings_path = self._folder / "agent.json"
-        settings_path.write_bytes(msgspec.json.encode(self._settings(lifeline_read, ready_write)))
-        log = os.open(self.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        try:
+        with contextlib.ExitStack() as theirs, contextlib.ExitStack() as failing:
+            log = os.open(self.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            theirs.callback(os.close, log)
+            lifeline_read, self._lifeline = open_lifeline()
+            theirs.callback(os.close, lifeline_read)
+            ready_read, ready_write = os.pipe2(os.O_CLOEXEC)
+            theirs.callback(os.close, ready_write)
+            failing.callback(os.close, ready_read)
+            settings = self._settings(lifeline_read, ready_write)
+            settings_path.write_bytes(msgspec.json.encode(settings))
             self._process = subprocess.Popen(
                 boot.command("danaus.actor.agent", os.fspath(settings_path)),
                 stdin=subprocess.DEVNULL,
@@ -98,9 +103,7 @@ class LocalAgent:
                 pass_fds=(lifeline_read, ready_write),
                 start_new_session=True,
             )
-        finally:
-            for fd in (log, lifeline_read, ready_write):
-                os.close(fd)
+            failing.pop_all()
         return ready_read
 
     @property

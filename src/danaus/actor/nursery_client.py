@@ -8,6 +8,7 @@ above.  The workers of the old one go on either way: the agent adopts them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -22,6 +23,7 @@ from danaus.core.clock import MonotonicClock
 
 _LOOK_AT_S = 1.0  # a fork takes milliseconds: look at a nursery that has not answered by then
 _ANSWER_LIMIT_S = 20.0
+_END_LIMIT_S = 1.0
 _BUDGET = Restart(intensity=8, period_s=60.0, backoff_s=0.2, max_backoff_s=5.0)
 
 
@@ -87,11 +89,21 @@ class NurseryClient:
 
     def start(self) -> None:
         """Start a nursery; requests wait until it is ready."""
+        try:
+            self._launch()
+        except OSError as error:  # no memory, no descriptors: there may be some again
+            self._drop_socket()
+            process, self._process = self._process, None
+            if process is not None:
+                _end(process)
+            self._replace(f"a nursery cannot be started: {error}")
+
+    def _launch(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
+        self._socket, self._is_ready, self._stopped_looks = ours, False, 0
         lifeline = self._settings.lifeline_fd
-        log = os.open(self._log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        try:
+        with theirs, open(self._log_path, "ab", opener=_private) as log:
             self._process = subprocess.Popen(
                 boot.command("danaus.actor.nursery", str(theirs.fileno())),
                 stdin=subprocess.DEVNULL,
@@ -100,12 +112,8 @@ class NurseryClient:
                 pass_fds=(theirs.fileno(), lifeline),
                 env=self._environment,
             )
-        finally:
-            os.close(log)
-            theirs.close()
         stat = procfs.read_stat(self._process.pid)
         self._registered(self._process.pid, stat.started if stat else 0)
-        self._socket, self._is_ready, self._stopped_looks = ours, False, 0
         ours.send(talk.encode(self._settings))
         self._loop.add_reader(ours, self._readable)
 
@@ -139,10 +147,9 @@ class NurseryClient:
             timer.cancel()
         self._sent.clear()
         self._drop_socket()
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+        process, self._process = self._process, None
+        if process is not None:
+            _end(process)
 
     # -- talking -------------------------------------------------------------------------------
 
@@ -228,15 +235,18 @@ class NurseryClient:
         process, self._process = self._process, None
         if process is None or self._closed:
             return
-        process.kill()
-        process.wait()
+        _end(process)
         if self._sent:
             self._clear_unreported()
         for timer in self._sent.values():
             timer.cancel()
         self._sent.clear()
+        self._replace(f"nursery {process.pid} ended ({process.returncode})")
+
+    def _replace(self, why: str) -> None:
+        """Start another nursery, unless too many were lost of late."""
         decision = self._budget.decide((0,), 1, MonotonicClock().now())
-        self._keeper.note(f"nursery {process.pid} ended ({process.returncode}): {decision.reason}")
+        self._keeper.note(f"{why}: {decision.reason}")
         if decision.restart:
             self._loop.call_later(decision.after_s, self._start_again)
             return
@@ -250,12 +260,14 @@ class NurseryClient:
             self.start()
 
     def _clear_unreported(self) -> None:
-        """End workers that were forked but not reported: they are asked for again."""
+        """End workers that were forked but not reported: they are asked for again.
+
+        The agent reaps them as it does all strays.
+        """
         for pid in set(procfs.children_of(os.getpid())) - self._keeper.known_pids():
             stat = procfs.read_stat(pid)
             if stat is not None and stat.parent == os.getpid():
                 os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
 
     def _drop_socket(self) -> None:
         if self._socket is not None:
@@ -263,3 +275,14 @@ class NurseryClient:
             self._socket.close()
             self._socket = None
         self._is_ready = False
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """SIGKILL a nursery and reap it; one that the kernel cannot end yet is left to it."""
+    process.kill()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_END_LIMIT_S)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)

@@ -168,8 +168,7 @@ class LocalJob:
         (run_dir / "control").mkdir(mode=0o700, parents=True, exist_ok=True)
         sockets = self._sockets = self._sockets or self._socket_folder(run_dir)
         secret_path = self._secret_path = self._secret_path or run_dir / "secret"
-        if not secret_path.exists():
-            Secret.create(secret_path)
+        Secret.ensure(secret_path)
         return HostOptions(run_dir, sockets, secret_path, self._preload, self._detached, self.bind)
 
     def _temporary_folder(self) -> Path:

@@ -70,14 +70,19 @@ class PositionBlock:
 
     @classmethod
     def create(cls, path: str | os.PathLike[str]) -> PositionBlock:
-        """Make or reset the block at ``path``, at step 0 in phase ``START``."""
+        """Make or reset the block at ``path``, at step 0 in phase ``START``.
+
+        Raises:
+            OSError: It cannot be made.
+        """
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            os.ftruncate(fd, _BLOCK_BYTES)
+            # Written, not only made long: the first touch of a page for which a full disk has
+            # no room is a SIGBUS, this is an OSError.
+            os.pwrite(fd, bytes(_BLOCK_BYTES), 0)
             block = cls(mmap.mmap(fd, _BLOCK_BYTES))
         finally:
             os.close(fd)
-        block._memory[:] = bytes(_BLOCK_BYTES)
         block.write(0, Phase.START, 0)
         return block
 
@@ -107,11 +112,6 @@ class PositionBlock:
         """Say where this worker is; about a microsecond, from any thread."""
         with self._lock:
             self._put(step, phase, collective)
-
-    def advance_collective(self) -> None:
-        """Count one more collective in the step and phase last written."""
-        with self._lock:
-            self._put(self._last.step, self._last.phase, self._last.collective + 1)
 
     def read(self) -> Position:
         """Return the last position that was written whole."""

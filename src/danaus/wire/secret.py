@@ -51,10 +51,16 @@ class Secret:
             raise ConfigError(
                 f"secret file {os.fspath(path)}", f"cannot be created: {error.strerror}"
             ) from error
-        with os.fdopen(fd, "wb") as file:
-            file.write(secret._text())
-            file.flush()
-            os.fsync(fd)
+        try:
+            with os.fdopen(fd, "wb") as file:
+                file.write(secret._text())
+                file.flush()
+                os.fsync(fd)
+        except OSError as error:
+            os.unlink(path)  # half a secret would be refused for ever
+            raise ConfigError(
+                f"secret file {os.fspath(path)}", f"cannot be written: {error.strerror}"
+            ) from error
         return secret
 
     @classmethod

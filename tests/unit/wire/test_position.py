@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -19,12 +20,24 @@ def test_a_reader_sees_what_was_written_last(tmp_path: Path) -> None:
     assert agent.read() == Position(0, Phase.START, 0, 1)
     worker.write(7, Phase.REDUCE, 3)
     assert agent.read() == Position(7, Phase.REDUCE, 3, 2)
-    worker.advance_collective()
-    worker.advance_collective()
-    assert agent.read() == worker.read() == Position(7, Phase.REDUCE, 5, 4)
+    worker.write(7, Phase.REDUCE, 4)
+    assert agent.read() == worker.read() == Position(7, Phase.REDUCE, 4, 3)
     worker.close()
     agent.close()
     assert (tmp_path / "p").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_full_disk_is_an_error_when_it_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no signal later, when it is first touched."""
+
+    def refuse(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", refuse)
+    with pytest.raises(OSError, match="No space"):
+        PositionBlock.create(tmp_path / "p")
 
 
 def test_creating_again_resets_and_opening_goes_on(tmp_path: Path) -> None:

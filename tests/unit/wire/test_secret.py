@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import os
 import pickle
 from concurrent.futures import ThreadPoolExecutor
@@ -73,6 +74,20 @@ def test_what_is_no_secret_is_refused_and_not_repeated(tmp_path: Path, text: str
     with pytest.raises(ConfigError) as refused:
         Secret.load(path)
     assert not text or text not in str(refused.value)
+
+
+def test_half_a_secret_is_not_left_on_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", refuse)
+        with pytest.raises(ConfigError, match="cannot be written: No space"):
+            Secret.ensure(tmp_path / "secret")
+    assert list(tmp_path.iterdir()) == []
+    assert Secret.ensure(tmp_path / "secret") == Secret.load(tmp_path / "secret")
 
 
 def test_it_does_not_show_itself() -> None:
