@@ -161,6 +161,8 @@ class StepMachine:
         told = event.announcement
         if self._last_epoch is not None and told.epoch <= self._last_epoch:
             return ()
+        if told.finished and self.stage is not Stage.JOINING:
+            return ()  # comes again, and alone, once this member asks
         self._last_epoch = told.epoch
         if self.stage is not Stage.JOINING:
             # Nobody asked: decided on a report that no longer holds.  Never followed, not even

@@ -1,0 +1,261 @@
+"""One member's step machine: how it follows announcements, learns, serves and restores."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from danaus.core.errors import InternalError
+from danaus.ft.step import Stage, StepMachine
+from danaus.ft.step_events import (
+    Aborted,
+    Applied,
+    Apply,
+    CheckpointWritten,
+    Compute,
+    Computed,
+    Discard,
+    Finish,
+    FormGroup,
+    JoinQuorum,
+    Learn,
+    Learned,
+    LearnFailed,
+    Reduced,
+    Restore,
+    Restored,
+    RestoreFailed,
+    Serve,
+    Started,
+    VotesBroken,
+    VotesIn,
+)
+from danaus.quorum.messages import Epoch, Learner, MemberId, Outcome
+
+from .step_parts import E1, E2, E3, A, B, C, announce, ballots, drive, kinds, machine, seat, voting
+
+# -- following the announcement -------------------------------------------------------------------
+
+
+def test_commit_by_announcement_applies_the_kept_gradient_under_the_epoch_of_its_vote():
+    member = voting()
+    drive(member, VotesBroken(E1, 1, "lost c", ballots(A, B)))
+    told = announce(E2, (A, B), 1, Outcome(1, "commit", "all prepared"))
+    assert drive(member, told) == (Apply(1, E1),)
+    assert kinds(drive(member, Applied(1, "f1"))) == [FormGroup, Compute]
+    assert member.state.epoch == E1
+
+
+def test_discard_by_announcement_tries_the_same_step_again():
+    member = voting()
+    drive(member, VotesBroken(E1, 1, "lost c", ballots(A, B)))
+    told = announce(E2, (A, B), 0, Outcome(1, "discard", "b had not voted"))
+    discard, form, compute = drive(member, told)
+    assert discard == Discard(1, E1, "b had not voted")
+    assert form == FormGroup(told.announcement)
+    assert compute == Compute(E2, 1, 2)
+    assert member.state.step == 0
+
+
+@pytest.mark.parametrize("epoch", [E1, Epoch(1, 0), Epoch(0, 7)])
+def test_an_old_or_repeated_announcement_is_not_followed(epoch):
+    member = voting()
+    drive(member, VotesBroken(E1, 1, "lost c", ballots(A, B)))
+    assert drive(member, announce(epoch, (A, B), 1, Outcome(1, "commit", "late"))) == ()
+    assert member.stage is Stage.JOINING
+
+
+def test_an_announcement_that_answers_no_ask_is_never_followed():
+    member = voting()
+    unasked = announce(E2, (A, B))
+    assert drive(member, unasked) == ()
+    drive(member, VotesBroken(E1, 1, "lost c", ballots(A, B)))
+    assert drive(member, unasked) == ()
+
+
+def test_the_end_of_the_run_heard_while_busy_is_followed_once_it_comes_again():
+    """It is the last epoch: what is asked later is answered by it, and by nothing newer."""
+    member = machine()
+    restore = announce(E1, start="restore")
+    (order,) = drive(member, Started(), restore)
+    end = announce(E2, (B, C), 5, finished=True, learners=(Learner(seat(A), ()),))
+    assert drive(member, end) == ()
+    (join,) = drive(member, Restored(order.epoch, 0, "f0"), Aborted(E1, "b and c left it"))
+    assert join.report.seen_epoch == E1
+    assert drive(member, end) == (Finish(0),)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        announce(E2, (A, B), 4),
+        announce(E2, (A, B), 0, Outcome(1, "commit", "?")),
+    ],
+)
+def test_an_announcement_that_contradicts_the_member_ends_the_process(told):
+    member = voting()
+    drive(member, VotesBroken(E1, 1, "lost c", ballots(A, B)))
+    with pytest.raises(InternalError, match="T-1"):
+        member.handle(told)
+
+
+def test_a_commit_of_a_step_that_was_not_prepared_ends_the_process():
+    member = machine()
+    drive(member, Started(), announce(), Aborted(E1, "c died"))
+    with pytest.raises(InternalError, match="T-1"):
+        member.handle(announce(E2, (A, B), 1, Outcome(1, "commit", "?")))
+
+
+def test_a_replica_without_all_its_ranks_ends_the_process():
+    member = StepMachine(A, 2, 5, fingerprint="f0")
+    member.handle(Started())
+    with pytest.raises(InternalError, match="Q-2"):
+        member.handle(announce(members=(A, B)))
+
+
+def test_an_announcement_without_this_process_changes_nothing():
+    member = machine()
+    assert drive(member, Started(), announce(members=(B, C))) == ()
+    assert member.report().last_quorum is None
+
+
+def test_an_abort_drops_the_computation_at_once():
+    member = machine()
+    (join,) = drive(member, Started(), announce(), Aborted(E1, "c died"))
+    assert join.report.open_step.vote == "none"
+    assert drive(machine(), Started(), Aborted(E1, "c died")) == ()
+
+
+def test_an_abort_of_another_epoch_is_ignored():
+    member = machine()
+    assert drive(member, Started(), announce(E2), Aborted(E1, "c died")) == ()
+
+
+def test_an_abort_while_applying_is_obeyed_after_it():
+    member = voting()
+    drive(member, VotesIn(E1, 1, ballots()), Aborted(E1, "c died"))
+    assert kinds(drive(member, Applied(1, "f1"))) == [JoinQuorum]
+
+
+# -- healing (H-1, H-5) ---------------------------------------------------------------------------
+
+
+def learner_of(member: MemberId, *donors: MemberId) -> Learner:
+    return Learner(seat(member), tuple(seat(donor) for donor in donors))
+
+
+def test_a_learner_fetches_and_joins_with_what_it_got():
+    member = machine()
+    pupil = learner_of(A, B, C)
+    told = announce(E1, (B, C), 7, learners=(pupil,), hold=True)
+    assert drive(member, Started(), told) == (Learn(E1, 7, pupil),)
+    (join,) = drive(member, Learned(E1, 7, "f7", Epoch(1, 0)))
+    assert (join.report.committed_step, join.report.fingerprint) == (7, "f7")
+    assert join.report.committed_epoch == Epoch(1, 0)
+
+
+def test_a_learner_that_is_not_waited_for_any_more_asks_again_without_a_state():
+    member = machine()
+    told = announce(E1, (B, C), 7, learners=(learner_of(A, B),), hold=True)
+    (join,) = drive(member, Started(), told, Aborted(E1, "the members wait no longer"))
+    assert join.report.fingerprint == ""
+    assert drive(member, Learned(E1, 7, "f7")) == ()
+
+
+def test_a_failed_transfer_leaves_nothing_that_counts():
+    member = machine()
+    told = announce(E1, (B, C), 7, learners=(learner_of(A, B),), hold=True)
+    (join,) = drive(member, Started(), told, LearnFailed(E1, "b died"))
+    assert (join.report.committed_step, join.report.fingerprint) == (0, "")
+    with pytest.raises(InternalError, match="T-1"):
+        member.handle(announce(E2, (A, B), 0))
+
+
+def test_a_learner_drops_the_step_that_it_kept_and_never_applies_it():
+    member = voting()
+    drive(member, VotesBroken(E1, 1, "lost c", ballots(A, B)))
+    outcome = Outcome(1, "commit", "of a later attempt")
+    told = announce(E3, (B, C), 1, outcome, learners=(learner_of(A, B),), hold=True)
+    discard, learn = drive(member, told)
+    assert isinstance(discard, Discard)
+    assert isinstance(learn, Learn)
+
+
+def test_a_learner_without_donors_asks_again():
+    member = machine()
+    told = announce(E1, (B, C), 7, learners=(learner_of(A),))
+    assert kinds(drive(member, Started(), told)) == [JoinQuorum]
+    assert member.report().fingerprint == "f0"
+
+
+def test_members_serve_and_wait_at_the_boundary_while_held():
+    member = machine()
+    mine, other = learner_of(C, A, B), learner_of(MemberId("d", 0, 1), B)
+    told = announce(E1, (A, B), learners=(mine, other), hold=True)
+    serve, join = drive(member, Started(), told)
+    assert serve == Serve(E1, 0, (mine,), None)
+    assert isinstance(join, JoinQuorum)
+    assert join.report.open_step is None
+
+
+def test_members_that_are_not_held_serve_and_go_on():
+    member = machine()
+    told = announce(E1, (A, B), learners=(learner_of(C, A),))
+    assert kinds(drive(member, Started(), told)) == [Serve, FormGroup, Compute]
+
+
+def test_a_member_that_must_apply_first_serves_the_step_after_it():
+    member = voting()
+    drive(member, VotesBroken(E1, 1, "lost c", ballots(A, B)))
+    told = announce(
+        E2, (A, B), 1, Outcome(1, "commit", "."), learners=(learner_of(C, A),), hold=True
+    )
+    assert drive(member, told) == (Apply(1, E1),)
+    serve, join = drive(member, Applied(1, "f1"))
+    assert serve == Serve(E2, 1, (learner_of(C, A),), E1)
+    assert join.report.committed_step == 1
+
+
+def test_restoring_drops_the_open_step_and_stands_on_the_new_lineage():
+    member = voting()
+    drive(member, VotesBroken(E1, 1, "lost c", ballots(A, B)))
+    term2 = Epoch(2, 1)
+    outcome = Outcome(1, "discard", "diverged")
+    told = announce(term2, (A, B), 0, outcome, start="restore", lineage_term=2)
+    discard, restore = drive(member, told)
+    assert isinstance(discard, Discard)
+    assert restore == Restore(term2, 0, "told")
+    assert kinds(drive(member, Restored(term2, 0, "f0"))) == [FormGroup, Compute]
+    assert member.state.lineage_term == 2
+
+
+@pytest.mark.parametrize(("written", "offered"), [("f1", 1), ("flipped", 0)])
+def test_a_checkpoint_is_offered_once_its_fingerprint_was_agreed_on(written, offered):
+    member = voting()
+    drive(member, VotesIn(E1, 1, ballots()), CheckpointWritten(1, written), Applied(1, "f1"))
+    assert member.report().restorable_step == 0
+    drive(member, Computed(E1, 2), Reduced(E1, 2, "d"))
+    drive(
+        member,
+        VotesIn(
+            E1,
+            2,
+            {v: msgspec.structs.replace(b, step=2, fingerprint="f1") for v, b in ballots().items()},
+        ),
+    )
+    assert member.report().restorable_step == offered
+
+
+def test_checkpoints_newer_than_the_one_restored_are_no_longer_offered():
+    member = machine(restorable_step=4)
+    drive(member, Started(), announce(Epoch(2, 1), committed=2, start="restore"))
+    drive(member, Restored(Epoch(2, 1), 2, "f"))
+    assert member.report().restorable_step == 2
+
+
+def test_a_checkpoint_that_cannot_be_loaded_is_no_longer_offered():
+    member = machine(restorable_step=4)
+    told = announce(E1, committed=4, start="restore")
+    (join,) = drive(member, Started(), told, RestoreFailed(E1, "damaged", 2))
+    assert join.report.restorable_step == 2
+    assert join.report.fingerprint == ""
