@@ -26,9 +26,9 @@ STOPS = {
     "replica-1": (stop(REDUCE, 5, rank=1), beside(JOIN, 5, name="join")),
     "replica-2": (stop(Moment.VOTED, 7), beside(JOIN, 5, name="join")),
 }
-"""One of two ranks inside forward, where its sibling waits in FSDP; a learner while the members hold
-for it; one rank in the reduction, where the same rank of the other replicas stands alike; one who
-is about to ask for the next quorum when another was evicted; between vote and commit."""
+"""One of two ranks inside forward, where its sibling waits in FSDP; a learner while the members
+hold for it; one rank in the reduction, where the same rank of the other replicas stands alike; one
+who is about to ask for the next quorum when another was evicted; between vote and commit."""
 
 
 @pytest.mark.timeout(240)

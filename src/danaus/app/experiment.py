@@ -157,11 +157,15 @@ class RunController(Actor):
         self._stopped.set()
 
     def __supervise__(self, failure: MeshFailure) -> bool:
-        """Hear of dead workers and lost hosts; the keepers start them again."""
+        """Hear of dead workers and lost hosts; the keepers start them again.
+
+        Whatever else fails here was ended on purpose, or ends a call that a keeper waits for.
+        """
         if failure.kind == "host_lost":
             self._lost_hosts.update(_host_of(each) for each in failure.process_ids)
-        handled = [keeper.failed(failure) for keeper in self._keepers]
-        return any(handled)
+        for keeper in self._keepers:
+            keeper.failed(failure)
+        return True
 
     # -- parts ------------------------------------------------------------------------------
 

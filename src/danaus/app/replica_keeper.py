@@ -8,6 +8,7 @@ again (H-3 will keep its siblings).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from danaus.core.errors import (
 from danaus.core.journal import Journal
 
 T = TypeVar("T")
+_HEAR_LIMIT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,22 +76,23 @@ class ReplicaKeeper:
         self.replica_id = replica_id
         self._folder, self._journal = folder, journal
         self._budget = RestartBudget(config.restart.policy())
-        self._start_limit_s = config.start_limit_s
+        self._start_limit_s, self._grace_s = config.start_limit_s, config.grace_s
         self._host, self._job = host, job
         self._procs: ProcMesh | None = None
+        self._spawned: dict[str, ProcMesh] = {}
         self._failed = asyncio.Event()
         self._failure: MeshFailure | None = None
-        self._stopping = False
+        self._stopping = asyncio.Event()
         self.started: Start | None = None
         self.num_restarts = 0
 
     async def run(self) -> tuple[WorkerResult, ...]:
-        """Train to the end, through failures; return each rank's result.
+        """Train to the end, through failures; return each rank's result, nothing if stopped.
 
         Raises:
             RestartsExhausted: It fails too often.
         """
-        while True:
+        while not self._stopping.is_set():
             try:
                 return await self._train_once()
             except DanausError as error:
@@ -97,13 +100,15 @@ class ReplicaKeeper:
                 if error.scope is Scope.JOB and not isinstance(error, InternalError):
                     raise
                 why = str(error)
-            if self._failure is None and not self._stopping:
+                if isinstance(error, SupervisionError):
+                    await self._hear()
+            if self._failure is None and not self._stopping.is_set():
                 # A death is written down where it is heard of.
                 self._journal.record(Event.START_FAILED, replica=self.replica_id, reason=why)
             await self._end(expected=False)
-            if self._stopping:
-                return ()
-            await self._wait_for_budget(why)
+            if not self._stopping.is_set():
+                await self._wait_for_budget(why)
+        return ()
 
     async def _train_once(self) -> tuple[WorkerResult, ...]:
         """Start the workers once, and train.
@@ -116,9 +121,12 @@ class ReplicaKeeper:
         incarnation = self._folder.next_incarnation(self.replica_id)
         job = self._job(self.replica_id, incarnation)
         host = await self._host()
+        if self._stopping.is_set():
+            raise SupervisionError(self.replica_id, "it was stopped")
         self._procs = procs = host.spawn_procs(
             per_host={"ranks": job.num_ranks}, name=self.replica_id, incarnation=incarnation
         )
+        self._spawned[procs.mesh_id] = procs
         workers = procs.spawn("worker", ReplicaWorker, job)
         try:
             async with asyncio.timeout(self._start_limit_s):
@@ -150,18 +158,24 @@ class ReplicaKeeper:
             failed.cancel()
             call.cancel()
 
-    def failed(self, failure: MeshFailure) -> bool:
-        """Hear of a failure; tell whether it is this replica's."""
-        if self._procs is None or failure.mesh_id != self._procs.mesh_id:
-            return False
-        self._failure = self._failure or failure
-        self._failed.set()
-        self._record_exits(failure)
-        return True
+    async def _hear(self) -> None:
+        """Wait for the failure that ended a call: calls end before owners are told."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._failed.wait(), _HEAR_LIMIT_S)
+
+    def failed(self, failure: MeshFailure) -> None:
+        """Hear of a failure, this replica's or another's."""
+        procs = self._spawned.get(failure.mesh_id)
+        if procs is None:
+            return
+        self._record_exits(failure, procs.pids())
+        if procs is self._procs:
+            self._failure = self._failure or failure
+            self._failed.set()
 
     async def stop(self) -> None:
         """End the workers, and do not start them again."""
-        self._stopping = True
+        self._stopping.set()
         self._failed.set()
         await self._end(expected=True)
 
@@ -170,7 +184,7 @@ class ReplicaKeeper:
         if procs is None:
             return
         if expected:
-            await procs.stop()
+            await procs.stop(self._grace_s)
         else:
             await procs.kill()
 
@@ -185,7 +199,8 @@ class ReplicaKeeper:
                 last=why,
             )
         self.num_restarts += 1
-        await asyncio.sleep(decision.after_s)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), decision.after_s)
 
     def _record_start(self, procs: ProcMesh, incarnation: int) -> None:
         for rank, (process_id, pid) in enumerate(procs.pids().items()):
@@ -198,16 +213,15 @@ class ReplicaKeeper:
                 pid=pid,
             )
 
-    def _record_exits(self, failure: MeshFailure) -> None:
-        started = self.started
+    def _record_exits(self, failure: MeshFailure, pids: dict[str, int]) -> None:
         for rank, process_id in zip(failure.ranks, failure.process_ids, strict=True):
             self._journal.record(
                 Event.PROCESS_EXITED,
                 replica=self.replica_id,
                 rank=rank,
-                incarnation=started.incarnation if started else 0,
+                incarnation=int(process_id.rpartition("#")[2]),
                 process_id=process_id,
-                pid=started.pids[rank] if started else 0,
+                pid=pids.get(process_id, 0),
                 exit_code=failure.exit_code,
                 signal=failure.signal,
                 kind=failure.kind,

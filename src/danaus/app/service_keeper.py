@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -20,13 +21,14 @@ from danaus.app.run_folder import RunFolder
 from danaus.app.settings import RunConfig
 from danaus.core.errors import DanausError
 from danaus.core.journal import Journal
+from danaus.core.lifeline import open_lifeline
 from danaus.wire.address import Address
 from danaus.wire.secret import Secret
 from danaus.wire.session import open_session
 
 _GREET_EVERY_S = 1.0
 _GREET_LIMIT_S = 3.0
-_START_LIMIT_S = 20.0
+_START_LIMIT_S = 10.0
 _RESTART_AFTER_S = 0.05
 
 
@@ -56,6 +58,7 @@ class ServiceKeeper:
         self._stopping = False
         self._attempt = 0
         self.address = str(Address.parse(f"unix:{folder.sockets() / 'quorum'}"))
+        self._lifeline: tuple[int, int] | None = None
         self.hold_restarts_s = 0.0
         """Extra wait before the next restart; for showing what goes on without a service."""
 
@@ -67,6 +70,19 @@ class ServiceKeeper:
 
     async def run(self) -> None:
         """Keep the service running until ``stop``; ends when it has ended."""
+        if self._settings.detached:
+            await self._keep()
+            return
+        # With this pipe's end, that is, with this process, the service is killed (P-4).
+        self._lifeline = open_lifeline()
+        try:
+            await self._keep()
+        finally:
+            for fd in self._lifeline:
+                os.close(fd)
+            self._lifeline = None
+
+    async def _keep(self) -> None:
         while not self._stopping:
             self._process = process = await self._start()
             try:
@@ -107,10 +123,8 @@ class ServiceKeeper:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 *self._command(),
-                # The service ends when this pipe does, that is, with its controller (P-4).
-                stdin=asyncio.subprocess.DEVNULL
-                if self._settings.detached
-                else asyncio.subprocess.PIPE,
+                stdin=asyncio.subprocess.DEVNULL,
+                pass_fds=self._lifeline[:1] if self._lifeline is not None else (),
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
@@ -155,6 +169,8 @@ class ServiceKeeper:
         ]
         if self._settings.hang_limit_s is not None:
             command += ["--hang-limit-s", str(self._settings.hang_limit_s)]
+        if self._lifeline is not None:
+            command += ["--lifeline-fd", str(self._lifeline[0])]
         command += ["--resume"] if self._resume else []
         return command if self._heal else [*command, "--no-heal"]
 

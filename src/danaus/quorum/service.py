@@ -7,7 +7,8 @@ runs it; its command line is ``quorum.service_options``.
 Invariants:
     Q-1: what could not be saved is not announced.
     Q-6: it may die at any moment; a new one goes on from its disk.
-    P-4: it ends with its controller: at the end of standard input, where that is a pipe.
+    P-4: it ends with its controller: by the kernel with the lifeline that it was given, even
+    while it is stopped; without one at the end of standard input, where that is a pipe.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import Any
 from danaus.core.clock import Clock, MonotonicClock
 from danaus.core.errors import ChannelClosed, DanausError, FrameDamaged
 from danaus.core.journal import Journal
+from danaus.core.lifeline import arm_lifeline
 from danaus.quorum.agents import HostAgents, how_it_ended, is_address, observation_of
 from danaus.quorum.codecs import FROM_REPLICA, FROM_SERVICE
 from danaus.quorum.disk import QuorumDisk
@@ -321,6 +323,8 @@ def _event_of(message: FromReplica) -> Event:
 
 async def serve(options: ServiceOptions) -> None:
     """Run the service until it is told to end, or its controller is gone."""
+    if options.lifeline_fd >= 0:
+        arm_lifeline(options.lifeline_fd)
     secret = Secret.load(options.secret_file)
     disk = QuorumDisk(options.folder)
     began = disk.began

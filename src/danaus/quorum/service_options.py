@@ -20,7 +20,10 @@ from danaus.quorum.state import QuorumMachine
 
 @dataclass(frozen=True, slots=True)
 class ServiceOptions:
-    """What the service is started with."""
+    """What the service is started with.
+
+    ``lifeline_fd`` is the read end of a pipe that its controller holds, -1: none.
+    """
 
     folder: Path
     address: str
@@ -30,6 +33,7 @@ class ServiceOptions:
     resume: bool
     quorum: QuorumSettings
     progress: ProgressSettings
+    lifeline_fd: int = -1
 
     def machine(self, saved: Saved | None, *, began: bool) -> QuorumMachine:
         """Return the machine, told what the disk and the run's ledgers hold.
@@ -85,6 +89,7 @@ def read_options(arguments: Sequence[str]) -> ServiceOptions:
         resume=given.resume,
         quorum=quorum,
         progress=ProgressSettings(hang_limit_s=given.hang_limit_s),
+        lifeline_fd=given.lifeline_fd,
     )
 
 
@@ -104,6 +109,12 @@ def _add_places(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--secret-file", type=Path, help="the job's secret (0600)")
     parser.add_argument("--journal", type=Path, help="the run's journal; without it none is kept")
     parser.add_argument("--ledger", type=Path, help="the run's ledgers (default: beside --folder)")
+    parser.add_argument(
+        "--lifeline-fd",
+        type=int,
+        default=-1,
+        help="read end of a pipe with whose end it is killed, even if it is stopped",
+    )
     parser.add_argument(
         "--resume",
         action="store_true",

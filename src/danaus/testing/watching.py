@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from danaus.actor.pid_registry import PidRegistry
 from danaus.app.run_folder import RunFolder
 from danaus.core import journal
 from danaus.core.clock import Deadline
@@ -80,6 +81,15 @@ class RunWatch:
     def until_members(self, num_replicas: int, limit_s: float = 30.0) -> None:
         """Wait until a step is committed by so many replicas."""
         self.until(f"{num_replicas} members", lambda: self.num_members == num_replicas, limit_s)
+
+    def pids(self, host: int) -> dict[str, int]:
+        """Return the living processes of a host by name: ``agent``, ``nursery``, its workers."""
+        folder = self.folder.control / "agents" / f"host{host}"
+        return {name: pid for name, (pid, _) in PidRegistry(folder).read().items()}
+
+    def service_pid(self) -> int:
+        """Return the pid of the quorum service that was started last."""
+        return int(self.folder.addresses().get("quorum_pid", 0))
 
     def strikes(self) -> list[dict[str, Any]]:
         """Return the faults that were made on purpose, in order."""
