@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -34,12 +35,18 @@ SOON_S = 2.0  # at once, on a machine that does other things too
 class Trainer(Actor):
     def __init__(self) -> None:
         self.gate = threading.Event()
+        self.begun = threading.Event()
 
     @endpoint
     def train(self, words: str = "") -> None:
         """Run for hours."""
         print(words, flush=True)
+        self.begun.set()
         self.gate.wait()
+
+    @concurrent_endpoint
+    def has_begun(self) -> bool:
+        return self.begun.wait(LIMIT_S)
 
     @concurrent_endpoint
     def leave(self, code: int) -> None:
@@ -67,7 +74,7 @@ def start(hosts, number: int = 0, *, name: str = "w", ranks: int = 2, incarnatio
 def test_a_killed_worker_ends_calls_and_is_told_to_its_owner_with_its_last_words(one):
     procs, trainers = start(one)
     call = trainers.slice(r=1).train.call_one("last words")
-    trainers.slice(r=1).alive.call_one().get(LIMIT_S)
+    assert trainers.slice(r=1).has_begun.call_one().get(LIMIT_S)
     pid = procs.pids()["host0/w/1#0"]
     begin = time.monotonic()
     os.kill(pid, signal.SIGKILL)
@@ -311,8 +318,11 @@ def test_an_agent_that_is_stopped_for_a_moment_is_not_lost(one):
 def test_a_new_agent_ends_what_an_old_one_left(one):
     procs, _ = start(one)
     left = [one.watch(pid) for pid in procs.pids().values()]
+    folder = Path(one.host(0).hosts[0].agent_address.removeprefix("unix:")).parent
+    assert len(list(folder.glob("host0-w*"))) == 2
     one.job.replace("hosts", 0)
     assert all(each.ends_within(LIMIT_S) for each in left)
+    assert not [*folder.glob("host0-w*"), *one.run_dir.rglob("*.position")]
     assert one.failure().kind == "host_lost"
 
 

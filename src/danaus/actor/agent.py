@@ -84,6 +84,7 @@ class HostAgent:
         left = self._registry.clear_leftovers(_LEFTOVERS_LIMIT_S)
         if left:
             self.note(f"ended what an earlier agent left: {', '.join(left)}")
+        _remove_leftovers(settings)
         _note_process(self._registry, "agent", os.getpid())
         self._start_nursery()
         server = await serve_sessions(
@@ -301,6 +302,17 @@ class HostAgent:
     async def _shut_down(self, grace_s: float) -> None:
         await self._workers.stop_all(tuple(w.spec.process_id for w in self._workers), grace_s)
         self._ending.set()
+
+
+def _remove_leftovers(settings: talk.AgentSettings) -> None:
+    """Remove the files of workers that ended with an earlier agent of this host."""
+    left = [
+        *Path(settings.folder).glob("*.position"),
+        *Path(settings.sockets).glob(f"{settings.host}-w*-*"),
+    ]
+    for path in left:
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 def _note_process(registry: PidRegistry, name: str, pid: int) -> None:

@@ -5,6 +5,7 @@ Owns ``Attempt`` for what an endpoint may raise, ``exits`` for ``sys.exit`` in i
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import sys
 from collections.abc import Callable, Iterator
@@ -15,7 +16,9 @@ from typing import Self
 class Attempt:
     """A ``with`` block that keeps an ``Exception`` instead of raising it.
 
-    What is no ``Exception`` (``SystemExit``, a cancelled task) goes on its way.
+    Being cancelled counts as one: whoever waits must hear of it, whether the caller, the end of
+    the process, the code itself or a future that it waited for was the cause.  ``SystemExit`` and
+    the like go on their way.
     """
 
     def __init__(self) -> None:
@@ -30,10 +33,11 @@ class Attempt:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool:
-        if not isinstance(error, Exception):
-            return False
-        self.error = error
-        return True
+        if isinstance(error, asyncio.CancelledError):
+            self.error = RuntimeError(f"it was cancelled: {error}").with_traceback(trace)
+        elif isinstance(error, Exception):
+            self.error = error
+        return self.error is not None
 
 
 @contextlib.contextmanager

@@ -233,14 +233,10 @@ class ActorCell:
             self._host.io.post(self._finished, work, Returned(0), ())
             return
         parts: Sequence[Buffer] = ()
-        try:
-            with Attempt() as attempt:
-                method, args, kwargs = self._opened(work)
-                parts = own(pack(method(*args, **kwargs)))
-        except asyncio.CancelledError as cancelled:  # a future that it waited for
-            self._post_end(work, (), _was_cancelled(cancelled))
-        else:
-            self._post_end(work, parts, attempt.error)
+        with Attempt() as attempt:
+            method, args, kwargs = self._opened(work)
+            parts = own(pack(method(*args, **kwargs)))
+        self._post_end(work, parts, attempt.error)
 
     def _post_end(self, work: Work, parts: Sequence[Buffer], error: Exception | None) -> None:
         if error is not None:
@@ -260,20 +256,12 @@ class ActorCell:
         if work.is_cancelled:
             self._host.io.post(self._finished, work, Returned(0), ())
             return
-        with exits(self._host.process_should_end):
-            await self._answer_async(work)
-
-    async def _answer_async(self, work: Work) -> None:
         parts: Sequence[Buffer] = ()
-        try:
+        with exits(self._host.process_should_end):
             with Attempt() as attempt:
                 method, args, kwargs = self._opened(work)
                 parts = own(pack(await method(*args, **kwargs)))
-        except asyncio.CancelledError as cancelled:
-            # By the caller, by the end of the process, or by the endpoint itself.
-            self._post_end(work, (), _was_cancelled(cancelled))
-            raise
-        self._post_end(work, parts, attempt.error)
+            self._post_end(work, parts, attempt.error)
 
     def _opened(self, work: Work) -> tuple[Callable[..., Any], Any, Any]:
         if work.spec is None:
@@ -369,11 +357,6 @@ def _guarded(job: Callable[[], None], host: CellHost) -> Callable[[], None]:
             job()
 
     return run
-
-
-def _was_cancelled(cancelled: asyncio.CancelledError) -> Exception:
-    """Return what a caller is told of an endpoint that ended as cancelled."""
-    return RuntimeError(f"the endpoint was cancelled: {cancelled}")
 
 
 def _fault(cell: ActorCell, endpoint: str, error: Exception) -> Fault:

@@ -29,13 +29,13 @@ class ImplicitHost:
 
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="danaus-"))
-        secret_path = self._folder / "secret"
-        secret = Secret.create(secret_path)
-        runtime = get_runtime()
-        self.job = runtime.connections.join(secret, Address.unix(self._folder / "c"))
-        options = HostOptions(self._folder, self._folder, secret_path)
-        self._agent = LocalAgent("local", options)
+        runtime, secret_path = get_runtime(), self._folder / "secret"
         with contextlib.ExitStack() as stack:
+            stack.callback(shutil.rmtree, self._folder, ignore_errors=True)
+            secret = Secret.create(secret_path)
+            runtime.connections.join(secret, Address.unix(self._folder / "c"))
+            options = HostOptions(self._folder, self._folder, secret_path)
+            self._agent = LocalAgent("local", options)
             stack.callback(self.close)
             (self.host,) = start_agents([self._agent], runtime)
             stack.pop_all()

@@ -82,17 +82,18 @@ class LocalJob:
         """Start the hosts; returns once every agent listens.
 
         Raises:
-            ConfigError: An agent did not start; those that did are ended.
+            ConfigError: An agent did not start; what did is ended again.
+            AddressRefused: The address to listen at cannot be bound.
         """
         if self._agents:
             return self
-        options = self._options()
         runtime = get_runtime()
-        self._job = runtime.connections.join(
-            Secret.load(options.secret_path), self._controller_address(), self.heartbeat_limit_s
-        )
-        self._agents = [LocalAgent(f"host{n}", options) for n in range(self._num_hosts)]
         try:
+            options = self._options()
+            self._job = runtime.connections.join(
+                Secret.load(options.secret_path), self._controller_address(), self.heartbeat_limit_s
+            )
+            self._agents = [LocalAgent(f"host{n}", options) for n in range(self._num_hosts)]
             self._hosts = start_agents(self._agents, runtime)
         finally:
             if not self._hosts:

@@ -105,7 +105,7 @@ def require_torch(needed_for: str) -> None:
             library="torch", needed_for=needed_for, install=TORCH_INSTALL
         ) from None
     version = str(import_module("torch.version").__version__)
-    if not _new_enough(version):
+    if not new_enough(version):
         raise DependencyMissing(
             library="torch",
             needed_for=needed_for,
@@ -114,6 +114,7 @@ def require_torch(needed_for: str) -> None:
         )
 
 
-def _new_enough(version: str) -> bool:
+def new_enough(version: str) -> bool:
+    """Tell whether a torch of this version can be used."""
     major, minor, *_ = version.split(".")
     return (int(major), int(minor)) >= TORCH_NEEDED

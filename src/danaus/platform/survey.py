@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 
-from danaus.platform.choice import TORCH_INSTALL, TORCH_NEEDED, _new_enough
+from danaus.platform.choice import TORCH_INSTALL, TORCH_NEEDED, new_enough
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def survey() -> TorchFacts:
     except (ImportError, OSError) as error:
         return TorchFacts(problem=f"torch cannot be loaded: {error}", install=TORCH_INSTALL)
     version = str(torch.__version__)
-    if not _new_enough(version):
+    if not new_enough(version):
         needed = ".".join(map(str, TORCH_NEEDED))
         return TorchFacts(
             version, problem=f"torch {version} is older than {needed}", install=TORCH_INSTALL

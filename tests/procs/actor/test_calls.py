@@ -123,6 +123,10 @@ class Leaver(Actor):
     def here(self) -> str:
         return "here"
 
+    def __cleanup__(self, exc: BaseException | None) -> None:
+        self.never.cancel()
+        self.never.get(LIMIT_S)
+
 
 class Spinner(Actor):
     @endpoint
@@ -303,11 +307,12 @@ def test_a_call_to_what_was_stopped_ends_in_a_supervision_error(counters):
     assert "was stopped" in str(caught.value.exceptions[0])
 
 
-def test_a_cancelled_future_in_an_endpoint_is_an_error_of_the_endpoint(one):
+def test_a_cancelled_future_is_an_error_of_the_endpoint_and_holds_up_no_stop(one):
     actor = one.host(0).spawn_procs(name="w").spawn("leaver", Leaver)
     with pytest.raises(ActorError, match="was cancelled"):
         actor.wait_in_vain.call_one().get(LIMIT_S)
     assert actor.here.call_one().get(LIMIT_S) == "here"
+    actor.stop().get(LIMIT_S)
 
 
 @pytest.mark.parametrize(("how", "code", "words"), [(3, 3, ()), ("enough", 1, ("enough",))])

@@ -6,6 +6,7 @@ import pytest
 
 from danaus.actor import Actor, concurrent_endpoint, endpoint
 from danaus.actor.endpoints import RESERVED
+from danaus.actor.mesh import ActorMesh
 
 
 class Adder(Actor):
@@ -47,6 +48,11 @@ def test_arguments_that_do_not_fit_are_refused(args, kwargs):
 
 def test_arguments_that_fit_are_taken():
     Adder.__endpoints__["add"].check((1,), {"twice": True})
+
+
+def test_the_reserved_names_are_those_of_a_mesh():
+    public = {name for name in dir(ActorMesh) if not name.startswith("_")}
+    assert public | {"mesh_name"} == RESERVED
 
 
 @pytest.mark.parametrize("name", sorted(RESERVED))
