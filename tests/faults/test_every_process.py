@@ -22,8 +22,10 @@ from danaus.testing.faults import Pace
 from danaus.testing.hosts import Watched, wait_for_state
 from danaus.testing.runs import Shape, finish, running, small_run
 from danaus.testing.watching import RunWatch
+from danaus.train.checkpoint import Checkpoints
+from danaus.train.trainer import Trainer
 
-SHAPE = Shape(replicas=3, leaves=3, steps=240)
+SHAPE = Shape(replicas=3, leaves=3, steps=160)
 STEP_S = 0.4
 GONE_LIMIT_S = 10.0  # P-4
 SOURCE = Path(__file__).parents[2] / "src"
@@ -188,3 +190,54 @@ def test_a_killed_controller_takes_all_along_and_a_resumed_run_ends_with_the_sam
     assert finish(run.again(), limit_s=90).sha256 == undisturbed(run)
     (resumed, *_) = watch.events(Event.RUN_RESUMED)
     assert resumed["step"] > 0
+
+
+@pytest.mark.timeout(200)
+def test_detached_workers_go_on_to_the_end_without_their_controller(
+    paced, controlled, undisturbed, tmp_path
+):
+    run = paced(detached=True)
+    watch = RunWatch(run.folder)
+    process = controlled(run)
+    watch.until_members(3, limit_s=60)
+    all_of_it = [Watched(pid) for pid in everything(watch)]
+    process.kill()
+    watch.until_moved(4)
+    assert watch.num_members == SHAPE.replicas
+    (tmp_path / "fast").touch()
+    watch.until_step(SHAPE.steps, limit_s=60)
+    # Their work is done and nobody will ask for it: they end by themselves.
+    left = [each.pid for each in all_of_it if not each.ends_within(30.0)]
+    for each in all_of_it:
+        each.close()
+    assert not left
+    assert checkpoint_sha256(run) == undisturbed(run)
+
+
+def checkpoint_sha256(run):
+    """Return the hash of the state that the last checkpoint holds."""
+    trainer = Trainer(run.config)
+    identity = f"{run.config.identity()}-{trainer.data.digest}"
+    trainer.load(
+        Checkpoints(run.folder.checkpoints, identity=identity).read(run.config.step.num_steps)
+    )
+    return trainer.sha256()
+
+
+@pytest.mark.timeout(200)
+def test_a_new_controller_ends_what_a_detached_one_left_and_resumes(
+    paced, controlled, undisturbed, tmp_path
+):
+    run = paced(detached=True)
+    watch = RunWatch(run.folder)
+    process = controlled(run)
+    watch.until_step(6, limit_s=60)
+    all_of_it = [Watched(pid) for pid in everything(watch)]
+    process.kill()
+    process.wait(10)
+    (tmp_path / "fast").touch()
+    assert finish(run.again(), limit_s=90).sha256 == undisturbed(run)
+    left = [each.pid for each in all_of_it if not each.ends_within(0.0)]
+    for each in all_of_it:
+        each.close()
+    assert not left

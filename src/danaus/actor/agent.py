@@ -19,7 +19,6 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -32,8 +31,9 @@ from danaus.actor.agent_workers import Worker, WorkerTable
 from danaus.actor.log_tail import LogFollower, log_path
 from danaus.actor.nursery_client import NurseryClient
 from danaus.actor.pid_registry import PidRegistry
+from danaus.actor.unattended import nobody_works
 from danaus.core.errors import ChannelClosed, DanausError
-from danaus.core.lifeline import arm_lifeline, open_lifeline
+from danaus.core.lifeline import arm_lifeline, end_watched, open_lifeline
 from danaus.wire.address import Address
 from danaus.wire.lifecycle import (
     KillProcess,
@@ -95,7 +95,7 @@ class HostAgent:
         )
         self._address = self._owners.own_address = str(server.address)
         self._say_ready()
-        with self._controller_watched():
+        with end_watched(settings.controller_pid, self._controller_gone):
             ticking = self._tasks.start(Reports(self._workers, self._sessions).run(), "reports")
             await self._ending.wait()
             ticking.cancel()
@@ -125,28 +125,16 @@ class HostAgent:
             os.write(self._settings.ready_fd, self._address.encode() + b"\n")
             os.close(self._settings.ready_fd)
 
-    @contextlib.contextmanager
-    def _controller_watched(self) -> Iterator[None]:
-        """End with the controller, where that is asked for: a second way beside the lifeline.
+    def _controller_gone(self) -> None:
+        if self._settings.detached:
+            self.note("the controller is gone; going on for as long as somebody works here")
+            self._tasks.start(self._end_unattended(), "going on without a controller")
+        else:
+            self._ending.set()
 
-        A child that the controller forked may hold the lifeline open for longer.
-        """
-        settings = self._settings
-        pidfd = -1
-        if not settings.detached and settings.controller_pid:
-            with contextlib.suppress(ProcessLookupError):
-                pidfd = os.pidfd_open(settings.controller_pid)
-            if pidfd < 0:
-                self._ending.set()
-        loop = asyncio.get_running_loop()
-        if pidfd >= 0:
-            loop.add_reader(pidfd, self._ending.set)
-        try:
-            yield
-        finally:
-            if pidfd >= 0:
-                loop.remove_reader(pidfd)
-                os.close(pidfd)
+    async def _end_unattended(self) -> None:
+        await nobody_works(self._workers)
+        self._ending.set()
 
     # -- sessions ------------------------------------------------------------------------------
 

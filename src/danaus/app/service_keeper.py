@@ -16,6 +16,7 @@ import sys
 from collections.abc import Sequence
 from typing import BinaryIO
 
+from danaus.actor import procfs
 from danaus.app.events import Event
 from danaus.app.run_folder import RunFolder
 from danaus.app.settings import RunConfig
@@ -70,6 +71,7 @@ class ServiceKeeper:
 
     async def run(self) -> None:
         """Keep the service running until ``stop``; ends when it has ended."""
+        self._end_leftover()
         if self._settings.detached:
             await self._keep()
             return
@@ -81,6 +83,13 @@ class ServiceKeeper:
             for fd in self._lifeline:
                 os.close(fd)
             self._lifeline = None
+
+    def _end_leftover(self) -> None:
+        """Kill the service that an earlier, detached part of the run has left."""
+        known = self._folder.addresses()
+        pid, started = known.get("quorum_pid"), known.get("quorum_started")
+        if isinstance(pid, int) and isinstance(started, int):
+            procfs.kill_exactly(pid, started)
 
     async def _keep(self) -> None:
         while not self._stopping:
@@ -129,7 +138,12 @@ class ServiceKeeper:
                 stderr=log,
                 start_new_session=True,
             )
-        self._folder.save_addresses(quorum=self.address, quorum_pid=process.pid)
+        stat = procfs.read_stat(process.pid)
+        self._folder.save_addresses(
+            quorum=self.address,
+            quorum_pid=process.pid,
+            quorum_started=stat.started if stat is not None else 0,
+        )
         self._journal.record(
             Event.SERVICE_RESTARTED if self._attempt else Event.SERVICE_STARTED,
             pid=process.pid,
@@ -169,7 +183,9 @@ class ServiceKeeper:
         ]
         if self._settings.hang_limit_s is not None:
             command += ["--hang-limit-s", str(self._settings.hang_limit_s)]
-        if self._lifeline is not None:
+        if self._lifeline is None:
+            command += ["--detached"]
+        else:
             command += ["--lifeline-fd", str(self._lifeline[0])]
         command += ["--resume"] if self._resume else []
         return command if self._heal else [*command, "--no-heal"]

@@ -7,11 +7,14 @@ a process that is stopped, holds the interpreter lock or spins in a library dies
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import fcntl
 import os
 import select
 import signal
 import threading
+from collections.abc import Callable, Iterator
 
 _F_SETSIG = 10  # not named by ``fcntl`` before Python 3.12's headers; Linux only
 
@@ -45,6 +48,39 @@ def arm_lifeline(read_fd: int, *, whole_group: bool = False) -> int:
     if _has_ended(fd, 0):
         os.kill(os.getpid(), signal.SIGKILL)
     return fd
+
+
+@contextlib.contextmanager
+def end_watched(pid: int, gone: Callable[[], None]) -> Iterator[None]:
+    """Call ``gone`` on the running loop once process ``pid`` has ended.
+
+    A second way beside a lifeline, which a child of that process may hold open.
+
+    Args:
+        pid: The one who is served; 0: there is none.
+        gone: Called at most once, perhaps at once.
+    """
+    if not pid:
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        gone()
+        yield
+        return
+
+    def ended() -> None:
+        loop.remove_reader(pidfd)
+        gone()
+
+    loop.add_reader(pidfd, ended)
+    try:
+        yield
+    finally:
+        loop.remove_reader(pidfd)
+        os.close(pidfd)
 
 
 def _has_ended(fd: int, wait_ms: int | None) -> bool:

@@ -8,7 +8,8 @@ Invariants:
     Q-1: what could not be saved is not announced.
     Q-6: it may die at any moment; a new one goes on from its disk.
     P-4: it ends with its controller: by the kernel with the lifeline that it was given, even
-    while it is stopped; without one at the end of standard input, where that is a pipe.
+    while it is stopped; without one at the end of standard input, where that is a pipe.  Detached
+    it goes on for as long as there are members.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from typing import Any
 from danaus.core.clock import Clock, MonotonicClock
 from danaus.core.errors import ChannelClosed, DanausError, FrameDamaged
 from danaus.core.journal import Journal
-from danaus.core.lifeline import arm_lifeline
+from danaus.core.lifeline import arm_lifeline, end_watched
 from danaus.quorum.agents import HostAgents, how_it_ended, is_address, observation_of
 from danaus.quorum.codecs import FROM_REPLICA, FROM_SERVICE
 from danaus.quorum.disk import QuorumDisk
@@ -76,6 +77,7 @@ from danaus.wire.lifecycle import PositionsSeen, ProcessExited
 from danaus.wire.secret import Secret
 from danaus.wire.session import Session, SessionListener, serve_sessions
 
+_UNNEEDED_LIMIT_S = 10.0
 _log = logging.getLogger("danaus.quorum")
 
 
@@ -118,6 +120,11 @@ class QuorumService:
         """Where it listens, with the real port."""
         assert self._listener is not None
         return self._listener.address
+
+    @property
+    def num_members(self) -> int:
+        """How many processes have a session with it."""
+        return len(self._sessions)
 
     async def start(self, address: Address) -> None:
         """Listen at ``address``.
@@ -332,18 +339,34 @@ async def serve(options: ServiceOptions) -> None:
     journal = Journal(options.journal) if options.journal is not None else None
     judge = StallJudge(options.progress)
     service = QuorumService(machine, disk, secret, judge=judge, journal=journal)
-    ending = asyncio.Event()
+    ending, unattended = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ending.set)
-    with _lifeline(loop, ending.set):
+    controller = os.getppid() if options.detached else 0
+    with _lifeline(loop, ending.set), end_watched(controller, unattended.set):
         try:
             await service.start(Address.parse(options.address))
-            await ending.wait()
+            async with asyncio.TaskGroup() as tasks:
+                leaving = tasks.create_task(_leave_unattended(service, unattended, ending))
+                await ending.wait()
+                leaving.cancel()
         finally:
             await service.close()
             if journal is not None:
                 journal.close()
+
+
+async def _leave_unattended(
+    service: QuorumService, unattended: asyncio.Event, ending: asyncio.Event
+) -> None:
+    """End a service that nobody owns any more once nobody needs it."""
+    await unattended.wait()
+    alone_s = 0.0
+    while alone_s < _UNNEEDED_LIMIT_S:
+        await asyncio.sleep(1.0)
+        alone_s = 0.0 if service.num_members else alone_s + 1.0
+    ending.set()
 
 
 @contextlib.contextmanager

@@ -22,7 +22,8 @@ from danaus.quorum.state import QuorumMachine
 class ServiceOptions:
     """What the service is started with.
 
-    ``lifeline_fd`` is the read end of a pipe that its controller holds, -1: none.
+    ``lifeline_fd`` is the read end of a pipe that its controller holds, -1: none; ``detached``
+    that it goes on without its controller while there are members.
     """
 
     folder: Path
@@ -34,6 +35,7 @@ class ServiceOptions:
     quorum: QuorumSettings
     progress: ProgressSettings
     lifeline_fd: int = -1
+    detached: bool = False
 
     def machine(self, saved: Saved | None, *, began: bool) -> QuorumMachine:
         """Return the machine, told what the disk and the run's ledgers hold.
@@ -90,6 +92,7 @@ def read_options(arguments: Sequence[str]) -> ServiceOptions:
         quorum=quorum,
         progress=ProgressSettings(hang_limit_s=given.hang_limit_s),
         lifeline_fd=given.lifeline_fd,
+        detached=given.detached,
     )
 
 
@@ -114,6 +117,11 @@ def _add_places(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=-1,
         help="read end of a pipe with whose end it is killed, even if it is stopped",
+    )
+    parser.add_argument(
+        "--detached",
+        action="store_true",
+        help="go on without whoever started it for as long as there are members",
     )
     parser.add_argument(
         "--resume",
