@@ -32,6 +32,7 @@ from danaus.app.progress import Progress
 from danaus.app.run_folder import RunFolder, default_run_path
 from danaus.app.run_record import Commit, RunRecord, read_run
 from danaus.app.settings import BenchConfig, RunConfig
+from danaus.app.stopping import StopSignals
 from danaus.app.timeline import Fault, faults
 from danaus.core.config import load
 from danaus.core.journal import Journal
@@ -127,7 +128,7 @@ def _disturb(folder: RunFolder, config: RunConfig, *, repeats: int, console: Con
     run = Launched("bench", RunOrder(folder.path, config))
     progress = Progress(_MANY_STEPS, config.replicas, console=console)
     narrator = Narrator(folder, config.replica_ids, progress)
-    with Journal(folder.journal_path) as journal, progress:
+    with Journal(folder.journal_path) as journal, progress, StopSignals() as signals:
         script = FaultScript(run, journal)
         plan = list(_plan(script, config, repeats))
         due = _WARM_UP_STEPS
@@ -143,7 +144,9 @@ def _disturb(folder: RunFolder, config: RunConfig, *, repeats: int, console: Con
             plan.pop(0)()
             due = narrator.step + _SETTLE_STEPS
 
-        watch([run], poll)
+        watch([run], poll, signals=signals, progress=progress)
+    if signals.asked:
+        raise KeyboardInterrupt
     run.result()
     return read_run(folder.path)
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from rich.table import Table
 
 from danaus.app.events import Event
-from danaus.app.run_record import Commit, RunRecord
+from danaus.app.run_record import Commit, RunRecord, tokens_per_s
+from danaus.app.timeline import faults
 
 _SHOWN_STEPS = 8
 
@@ -150,10 +151,11 @@ def run_table(comparison: Comparison) -> Table:
     rows: dict[str, Callable[[RunRecord], str]] = {
         "steps committed": lambda r: f"{max(r.losses, default=0):,}",
         "replicas": lambda r: str(len(r.replicas)),
-        "faults injected": lambda r: str(sum(e.name == Event.FAULT_INJECTED for e in r.events)),
+        "faults": lambda r: str(len(faults(r))),
         "final loss": lambda r: f"{r.losses[max(r.losses)]:.6f}" if r.losses else "–",
         "final state": lambda r: _final_state(r) or "–",
         "seconds": lambda r: f"{r.end - r.start:,.1f}",
+        "tokens/s": lambda r: f"{rate:,.0f}" if (rate := tokens_per_s(r)) else "–",
     }
     for name, of in rows.items():
         table.add_row(name, of(comparison.a), of(comparison.b))

@@ -1,34 +1,30 @@
 """The demo: a small Llama is trained through real faults, beside the same training undisturbed.
 
-Owns the script of faults and the last lines.  The faults are real signals to real processes; the
-verdict compares every byte of the final states, and every step's fingerprints.
+Owns the script of faults and the course of a demo.  The faults are real signals to real processes;
+how it is judged is ``verdict``'s.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
-from danaus.app.compare import Comparison, compare, run_table
-from danaus.app.events import Event
 from danaus.app.experiment import RunOrder
 from danaus.app.fault_script import FaultScript
-from danaus.app.fault_table import fault_table
-from danaus.app.launch import Launched, cost_of_losses, run_folder_of, watch
-from danaus.app.narrator import Narrator
+from danaus.app.launch import Launched, run_folder_of, say, say_stopped, watch
+from danaus.app.narrator import LineTail, Narrator
+from danaus.app.opening import opening
 from danaus.app.progress import Progress
-from danaus.app.report import write_report
 from danaus.app.run_folder import RunFolder
-from danaus.app.run_record import read_run
-from danaus.app.run_result import RunResult
 from danaus.app.sabotage import flip_in_first_life
-from danaus.app.settings import DemoConfig, RunConfig
-from danaus.app.timeline import faults
+from danaus.app.settings import DemoConfig, training_of
+from danaus.app.stopping import StopSignals
+from danaus.app.verdict import Ending, ending_of, show
 from danaus.core.journal import Journal
 
 _SERVICE_AWAY_S = 0.7
@@ -75,73 +71,81 @@ class Script:
             self._hits.pop(0).strike()
 
 
-def run_demo(settings: DemoConfig, *, console: Console) -> int:
-    """Run the demo; return the exit code: 0 if both runs end with the same bits."""
+def run_demo(settings: DemoConfig, *, text: str, console: Console) -> int:
+    """Run the demo; return the exit code: 0 if both runs end with the same bits.
+
+    Args:
+        settings: The demo's; ``run_dir`` is a folder that exists and nobody holds.
+        text: Where the data comes from, in words.
+        console: Where to show it.
+    """
     folder = run_folder_of(settings)
-    console.print(f"run folder {folder.path}", highlight=False, soft_wrap=True)
-    for line in cost_of_losses(settings):
-        console.print(line, highlight=False)
-    orders = _order(settings, folder.path), _reference_order(settings, folder)
-    run, reference = Launched("demo", orders[0]), Launched("undisturbed", orders[1])
+    for line in (*opening(settings, folder.path, text), *_plan(settings)):
+        say(console, line)
+    orders = _order(settings, folder.path, text), _reference_order(settings, folder, text)
     progress = Progress(settings.step.num_steps, settings.replicas, console=console)
     narrator = Narrator(folder, settings.replica_ids, progress)
-    with Journal(folder.journal_path) as journal, progress:
+    with Journal(folder.journal_path) as journal, StopSignals() as signals:
+        run, reference = Launched("demo", orders[0]), Launched("undisturbed", orders[1])
         script = Script(FaultScript(run, journal), settings)
+        twin = _Twin(reference, LineTail(folder.undisturbed / "metrics" / "replica-0.jsonl"))
 
         def poll() -> None:
             narrator.poll()
-            script.poll(narrator.step, narrator.members)
+            if run.wait(0.0):
+                if ending_of(run).error is not None:
+                    twin.end_after(narrator.step)
+            else:
+                script.poll(narrator.step, narrator.members)
 
-        watch([run, reference], poll)
-    return _conclude(folder, run.result(), reference.result(), console)
+        with progress:
+            watch([run, reference], poll, signals=signals, progress=progress)
+        ends = [Ending() if signals.hurried else ending_of(each) for each in (run, reference)]
+    if signals.asked and ends[0].result is None:
+        return say_stopped(console, folder.path, asked=signals.asked, step=narrator.step)
+    return show(folder, *ends, console=console)
 
 
-def _order(settings: DemoConfig, path: Path) -> RunOrder:
+def _plan(settings: DemoConfig) -> Iterator[str]:
+    """Say what will happen."""
+    if settings.sabotage:
+        yield f"plan   one bit of {settings.replica_ids[-1]}'s parameters is flipped;"
+    else:
+        yield "plan   workers and the quorum service are killed, a worker is made to hang;"
+    yield "       beside it runs the same training undisturbed, to compare every bit of the result"
+
+
+class _Twin:
+    """The undisturbed run, which need not go on where the other one has failed.
+
+    Args:
+        run: It.
+        tail: Its metrics.
+    """
+
+    def __init__(self, run: Launched, tail: LineTail) -> None:
+        self._run, self._tail = run, tail
+        self._step = 0
+
+    def end_after(self, step: int) -> None:
+        """End it once it has committed a step, for the comparison."""
+        for line in self._tail.new_lines():
+            self._step = max(self._step, int(line.get("step", 0)))
+        if self._step >= step:
+            self._run.ask_to_end("the run beside it has ended")
+
+
+def _order(settings: DemoConfig, path: Path, text: str) -> RunOrder:
     observers = {}
     if settings.sabotage:
         step = max(1, settings.step.num_steps // 3)
         flip = flip_in_first_life(step, path / "journal.jsonl")
         observers = {settings.replica_ids[-1]: (flip,)}
-    return RunOrder(path, settings, heal=settings.heal, observers=observers)
+    return RunOrder(path, settings, text=text, heal=settings.heal, observers=observers)
 
 
-def _reference_order(settings: DemoConfig, folder: RunFolder) -> RunOrder:
+def _reference_order(settings: DemoConfig, folder: RunFolder, text: str) -> RunOrder:
     """The same training by one replica that nothing happens to: the bits must not care."""
-    shared = {f.name: getattr(settings, f.name) for f in dataclasses.fields(RunConfig)}
-    alone = RunConfig(**{**shared, "replicas": 1, "run_dir": folder.undisturbed})
+    alone = dataclasses.replace(training_of(settings), replicas=1, run_dir=folder.undisturbed)
     RunFolder.create(folder.undisturbed, alone).release()
-    return RunOrder(folder.undisturbed, alone, niceness=_REFERENCE_NICENESS)
-
-
-def _conclude(
-    folder: RunFolder, result: RunResult | None, alone: RunResult | None, console: Console
-) -> int:
-    record, reference = read_run(folder.path), read_run(folder.undisturbed)
-    compared = compare(record, reference)
-    told = faults(record)
-    console.print(run_table(compared))
-    console.print(fault_table(told))
-    report = write_report(folder.path)
-    console.print(f"report {report.html}", highlight=False, soft_wrap=True)
-    if report.lacks:
-        console.print(report.lacks, highlight=False, soft_wrap=True)
-    same = result is not None and alone is not None and result.sha256 == alone.sha256
-    restarts = sum(e.name == Event.RUN_RESUMED for e in record.events)
-    line = _last_line(compared, result, len(told), restarts) if same else _differs(compared)
-    console.print(line, style="bold green" if same else "bold red", highlight=False, soft_wrap=True)
-    return 0 if same else 1
-
-
-def _last_line(
-    compared: Comparison, result: RunResult | None, num_faults: int, restarts: int
-) -> str:
-    step = compared.common_steps[-1]
-    sha256 = result.sha256 if result else ""
-    return (
-        f"SAME BITS sha256 {sha256} at step {step} after {num_faults} faults, "
-        f"{restarts} restarts of the job"
-    )
-
-
-def _differs(compared: Comparison) -> str:
-    return compared.verdict if not compared.same else "DIFFERENT BITS in the final state"
+    return RunOrder(folder.undisturbed, alone, text=text, niceness=_REFERENCE_NICENESS)

@@ -13,7 +13,7 @@ applied steps), ``epoch`` (``"term.n"``), ``reason`` (words for a person).  ``me
 event                facts
 ==================== ==========================================================================
 run_started          name, replicas (list of names), ranks (per replica), steps (planned), pid,
-                     text (where the data came from); any versions and settings
+                     text (where the data came from), settings, resume (true: it goes on)
 run_resumed          replica, incarnation, step, term, reason (each replica says it)
 fault_injected       fault (unique id), kind (see ``FaultKind``), target (replica name or
                      ``"quorum service"``), text (words); and of the victim: process_id, pid,
@@ -38,11 +38,12 @@ service_restarted    pid, address, attempt
 divergence_found     step, fingerprints (member -> hex), minority (list of members), reason
 checkpoint_written   step, replica
 checkpoint_failed    step, replica, reason
-start_failed         replica, reason
+replica_failed       replica, reason (an error of its own, not a death)
 suggestion           text (``now try: kill -9 PID``), pid, replica
-run_stopped          step, reason (Ctrl-C, a signal)
+run_stopped          reason (Ctrl-C, a signal)
 run_failed           error (class), text
-run_finished         step, sha256 (of the final state), job_restarts, tokens_per_s
+run_finished         step, sha256 (of the final state), num_restarts (of replicas), job_restarts
+                     (how often all went back to a checkpoint), tokens_per_s
 ==================== ==========================================================================
 """
 
@@ -73,7 +74,7 @@ class Event(enum.StrEnum):
     DIVERGENCE_FOUND = "divergence_found"
     CHECKPOINT_WRITTEN = "checkpoint_written"
     CHECKPOINT_FAILED = "checkpoint_failed"
-    START_FAILED = "start_failed"
+    REPLICA_FAILED = "replica_failed"
     SUGGESTION = "suggestion"
     RUN_STOPPED = "run_stopped"
     RUN_FAILED = "run_failed"

@@ -22,10 +22,12 @@ from danaus.actor.mesh import HostMesh
 from danaus.app.events import Event
 from danaus.app.replica_keeper import ReplicaKeeper, Start, worst
 from danaus.app.run_folder import RunFolder
+from danaus.app.run_record import happening, job_restarts
 from danaus.app.run_result import RunResult, WorkerResult, conclude
 from danaus.app.service_keeper import ServiceKeeper
 from danaus.app.settings import RunConfig
 from danaus.app.worker import WorkerJob
+from danaus.core import journal
 from danaus.core.config import describe
 from danaus.core.errors import DanausError
 from danaus.core.journal import Journal
@@ -48,6 +50,7 @@ class RunOrder:
     Args:
         run_dir: The run's folder; made by ``RunFolder.create``, not held by anybody.
         config: Every setting.
+        text: Where the data comes from, in words.
         resume: The folder holds an earlier part of this run.
         heal: Whether a replica whose bits differ heals from the others (Q-9); else the run ends.
         niceness: Added to the workers' scheduling priority.
@@ -56,6 +59,7 @@ class RunOrder:
 
     run_dir: Path
     config: RunConfig
+    text: str = ""
     resume: bool = False
     heal: bool = True
     niceness: int = 0
@@ -110,18 +114,24 @@ class RunController(Actor):
 
     @concurrent_endpoint
     async def run(self) -> RunResult | None:
-        """Run to the end; return None if the run was stopped before it."""
+        """Run to the end; return None if the run was stopped before it.
+
+        Raises:
+            DanausError: What ended it before, for good.
+        """
+        self._record_begin()
         try:
-            return await self._run()
+            return self._conclude(await self._train())
         except (DanausError, ExceptionGroup) as raised:
             error = worst(raised)
             self._journal.record(Event.RUN_FAILED, error=type(error).__name__, text=str(error))
             raise error from None
         finally:
+            self._folder.release(keep_sockets=self._config.detached)
             self._journal.close()
 
-    async def _run(self) -> RunResult | None:
-        self._record_begin()
+    async def _train(self) -> list[tuple[WorkerResult, ...]]:
+        """Run hosts, service and replicas to the end; nothing of them is left then."""
         try:
             await asyncio.to_thread(self._job.apply)
             self._save_addresses()
@@ -134,10 +144,9 @@ class RunController(Actor):
                 stopped.cancel()
                 await self._service.stop()
                 await service
+            return [keeper.result() for keeper in keepers]
         finally:
             await asyncio.to_thread(self._job.kill)
-            self._folder.release(keep_sockets=self._config.detached)
-        return self._conclude([keeper.result() for keeper in keepers])
 
     @concurrent_endpoint
     async def status(self) -> RunStatus:
@@ -230,23 +239,28 @@ class RunController(Actor):
         result = conclude(dict(zip(names, results, strict=True)), num_restarts)
         if result is None:
             self._journal.record(Event.RUN_STOPPED, reason=self._stop_reason)
-        else:
-            self._journal.record(
-                Event.RUN_FINISHED, step=result.step, sha256=result.sha256, job_restarts=0
-            )
+            return None
+        events = journal.read(self._folder.journal_path)
+        self._journal.record(
+            Event.RUN_FINISHED,
+            step=result.step,
+            sha256=result.sha256,
+            num_restarts=result.num_restarts,
+            job_restarts=job_restarts(filter(None, map(happening, events))),
+        )
         return result
 
     def _record_begin(self) -> None:
         config = self._config
-        if self._order.resume:
-            return  # the members say what they resumed from
         self._journal.record(
             Event.RUN_STARTED,
             name=self._folder.name,
+            resume=self._order.resume,
             replicas=config.replica_ids,
             ranks=config.parallel.shard,
             steps=config.step.num_steps,
             pid=os.getpid(),
+            text=self._order.text,
             settings={each.name: [each.value, each.reason] for each in describe(config)},
         )
 

@@ -5,6 +5,7 @@ Owns ``FaultScript``: each fault is written to the run's journal before it strik
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 
@@ -55,7 +56,7 @@ class FaultScript:
             text=_WORDS[number].format(replica_id),
             incarnation=start.incarnation,
         )
-        os.kill(start.pids[0], number)
+        _strike(start.pids[0], number)
 
     def kill_service(self, *, away_s: float) -> None:
         """SIGKILL the quorum service and keep it away for so many seconds."""
@@ -64,14 +65,14 @@ class FaultScript:
             return
         self._run.hold_service(away_s)
         self._record(FaultKind.KILL_SERVICE, SERVICE, pid, text="kill -9 the quorum service")
-        os.kill(pid, signal.SIGKILL)
+        _strike(pid, signal.SIGKILL)
 
     def suggest(self, replica_id: str) -> None:
         """Invite whoever watches to strike for themselves."""
         pid = self.start_of(replica_id).pids[0]
         self._journal.record(
             Event.SUGGESTION,
-            text=f"now try: kill -9 {pid}   (a worker of {replica_id})",
+            text=f"now try: kill -9 {pid}   (in another terminal; a worker of {replica_id})",
             pid=pid,
             replica=replica_id,
         )
@@ -95,3 +96,8 @@ class FaultScript:
             incarnation=incarnation,
             text=text,
         )
+
+
+def _strike(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it died by itself just now
+        os.kill(pid, number)

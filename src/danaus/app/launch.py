@@ -1,34 +1,36 @@
 """Runs a training run under the eyes of a person: starts its controller, shows it, stops it.
 
-Owns ``Launched`` (a controller that was started from this thread) and ``run_training``, which
-the command line calls.
+Owns ``Launched`` (a controller that was started from this thread), ``watch`` (which waits for
+runs and ends them when it is asked to), and ``run_training``, which the command line calls.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import signal
-import threading
-from collections.abc import Callable, Iterator
-from types import FrameType
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
 
 from rich.console import Console
 
 from danaus.actor.here import this_proc
 from danaus.app.experiment import RunController, RunOrder, RunStatus
 from danaus.app.narrator import Narrator
+from danaus.app.opening import opening
 from danaus.app.progress import Progress
 from danaus.app.run_folder import RunFolder
+from danaus.app.run_record import finished_words
 from danaus.app.run_result import RunResult
 from danaus.app.settings import RunConfig
-from danaus.collectives.tree import assign
+from danaus.app.stopping import STOPS, StopSignals
+from danaus.core.clock import Deadline
 from danaus.core.errors import ActorError, DanausError, InternalError
 
-POLL_S = 0.05
+_POLL_S = 0.05
 _STOP_LIMIT_S = 15.0
 _STATUS_LIMIT_S = 5.0
-_SLOW_WARNING = 1.3
 
 
 class Launched:
@@ -75,70 +77,110 @@ class Launched:
         """Keep the quorum service away for so long at its next death."""
         self._controller.hold_service.call_one(seconds).get(timeout=_STATUS_LIMIT_S)
 
-    def stop(self, reason: str) -> None:
-        """End the run and wait until nothing of it is left."""
-        if not self._stopped:
+    def ask_to_end(self, reason: str) -> None:
+        """Have the run end; ``wait`` tells when nothing of it is left."""
+        if not self._stopped and not self.wait(0.0):
             self._stopped = True
             self._controller.end.call_one(reason).get(timeout=_STATUS_LIMIT_S)
+
+    def stop(self, reason: str) -> None:
+        """End the run and wait until nothing of it is left."""
+        self.ask_to_end(reason)
         self.wait(_STOP_LIMIT_S)
 
 
-@contextlib.contextmanager
-def terminated_as_interrupt() -> Iterator[None]:
-    """Make SIGTERM end this process as Ctrl-C does, for as long as the context is open."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+def watch(
+    launched: list[Launched], poll: Callable[[], None], *, signals: StopSignals, progress: Progress
+) -> None:
+    """Call ``poll`` until every run has ended; end them all once a signal asks for that.
 
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before: Any = signal.signal(signal.SIGTERM, interrupt)
+    Whoever asks twice does not wait until nothing is left of them: it ends without us (P-4).
+    """
+    reason = "an error in the controlling program"
     try:
-        yield
+        while not _all_ended(launched, _POLL_S) and not signals.asked:
+            _show(poll, signals)
+        _show(poll, signals)
+        if signals.asked:
+            reason = STOPS[signals.asked]
+            _show(lambda: progress.event(f"{reason}: stopping"), signals)
     finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def watch(launched: list[Launched], poll: Callable[[], None]) -> None:
-    """Call ``poll`` until every run has ended; stop them all on Ctrl-C and raise it again."""
-    try:
-        with terminated_as_interrupt():
-            while sum(each.wait(POLL_S / len(launched)) for each in launched) < len(launched):
-                poll()
-        poll()
-    except KeyboardInterrupt:
         for each in launched:
-            each.stop("Ctrl-C")
-        raise
+            each.ask_to_end(reason)
+        deadline = Deadline.after(_STOP_LIMIT_S)
+        while not (_all_ended(launched, _POLL_S) or signals.hurried or deadline.passed):
+            pass
 
 
-def run_training(settings: RunConfig, *, resume: bool, console: Console) -> int:
+def _all_ended(launched: list[Launched], limit_s: float) -> bool:
+    return sum(each.wait(limit_s / len(launched)) for each in launched) == len(launched)
+
+
+def _show(poll: Callable[[], None], signals: StopSignals) -> None:
+    try:
+        poll()
+    except OSError as error:
+        if error.errno != errno.EIO:  # a terminal that is gone
+            raise
+        signals.hung_up()
+
+
+def run_training(settings: RunConfig, *, text: str, resume: bool, console: Console) -> int:
     """Run a training run to its end; return the exit code.
 
     Args:
         settings: Every setting; ``run_dir`` is a folder that exists and nobody holds.
+        text: Where the data comes from, in words.
         resume: The folder holds an earlier part of this run.
         console: Where to show it.
     """
     folder = run_folder_of(settings)
-    console.print(f"run folder {folder.path}", highlight=False, soft_wrap=True)
-    for line in cost_of_losses(settings):
-        console.print(line, highlight=False)
+    for line in opening(settings, folder.path, text):
+        say(console, line)
     progress = Progress(settings.step.num_steps, settings.replicas, console=console)
     narrator = Narrator(folder, settings.replica_ids, progress, skip_past=resume)
-    launched = Launched("run", RunOrder(folder.path, settings, resume=resume))
-    with progress:
-        watch([launched], narrator.poll)
-    result = launched.result()
+    with StopSignals() as signals:
+        run = Launched("run", RunOrder(folder.path, settings, text=text, resume=resume))
+        with progress:
+            watch([run], narrator.poll, signals=signals, progress=progress)
+        try:
+            result = None if signals.hurried else run.result()
+        except ActorError:
+            raise  # a mistake of our own: its traceback is what helps
+        except DanausError as error:
+            return _say_failed(error, folder)
     if result is None:
-        return 1
-    console.print(
-        f"step {result.step}, {result.num_restarts} restarts of a replica, sha256 {result.sha256}",
-        highlight=False,
-        soft_wrap=True,
-    )
+        return say_stopped(console, folder.path, asked=signals.asked, step=narrator.step)
+    say(console, finished_words(result))
     return 0
+
+
+def _say_failed(error: DanausError, folder: RunFolder) -> int:
+    where = os.path.relpath(folder.path)
+    words = f"danaus: the run failed: {error}; its journal and logs are in {where}"
+    say(Console(stderr=True), words)
+    return 1
+
+
+def say_stopped(console: Console, path: Path, *, asked: signal.Signals | None, step: int) -> int:
+    """Say how a run that was stopped goes on; return the exit code of a shell for that signal.
+
+    Args:
+        console: Where.
+        path: The run's folder.
+        asked: What asked for the end.
+        step: Steps seen to be committed.
+    """
+    number = asked or signal.SIGINT
+    where = f"after step {step}" if step else "before its first step"
+    again = f"danaus train --resume {os.path.relpath(path)}"
+    say(console, f"stopped {where} ({STOPS[number]}); go on with: {again}")
+    return 128 + number
+
+
+def say(console: Console, line: str, style: str = "") -> None:
+    """Print one line as it is, however wide the terminal."""
+    console.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def run_folder_of(settings: RunConfig) -> RunFolder:
@@ -146,21 +188,3 @@ def run_folder_of(settings: RunConfig) -> RunFolder:
     if settings.run_dir is None:
         raise InternalError("P-4", "a run was launched without a folder")
     return RunFolder.open(settings.run_dir)
-
-
-def cost_of_losses(settings: RunConfig) -> Iterator[str]:
-    """Say how long a step takes with one and two replicas lost, as the leaves fall (T-3)."""
-    whole = _longest(settings, settings.replicas)
-    for lost in (1, 2):
-        if settings.replicas - lost < 1:
-            return
-        ratio = _longest(settings, settings.replicas - lost) / whole
-        warning = "  (more leaves would share it more evenly)" if ratio > _SLOW_WARNING else ""
-        yield (
-            f"with {lost} of {settings.replicas} replicas lost a step takes {ratio:.2f} times as "
-            f"long{warning}"
-        )
-
-
-def _longest(settings: RunConfig, replicas: int) -> int:
-    return max(len(run) for run in assign(settings.step.num_leaves, replicas))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sized
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,8 @@ class Narrator:
         self._metrics = [LineTail(folder.metrics_path(name)) for name in replica_ids]
         self._recent: deque[tuple[float, int]] = deque(maxlen=_RATE_STEPS)
         self._announced: dict[str, int] = {}
+        self._struck: set[tuple[str, int | None]] = set()
+        self._last_resumed: tuple[object, str] = (None, "")
         self.step = 0
         self.members = 0
         """Replicas that took part in the newest committed step."""
@@ -108,49 +110,86 @@ class Narrator:
     # -- events -----------------------------------------------------------------------------
 
     def _tell(self, event: Happening) -> None:
-        words = _WORDS.get(event.name)
         if event.name == Event.QUORUM_ANNOUNCED:
             self._tell_quorum(event)
-        elif words is not None and not event.facts.get("expected"):
-            text = words(event)
-            if text:
-                self._progress.event(text, _STYLES.get(event.name, ""))
+            return
+        if event.name == Event.FAULT_INJECTED:
+            self._struck.add((event.text("target"), event.incarnation))
+        words = _WORDS.get(event.name)
+        text = words(event) if words is not None and not event.facts.get("expected") else ""
+        if text and self._is_news(event, text):
+            self._progress.event(text + self._blamed(event), _STYLES.get(event.name, ""))
+
+    def _is_news(self, event: Happening, text: str) -> bool:
+        """Tell whether this was not told before, by another replica that does the same."""
+        if event.name != Event.RUN_RESUMED:
+            return True
+        known, self._last_resumed = self._last_resumed, (event.facts.get("term"), text)
+        return known != self._last_resumed
+
+    def _blamed(self, event: Happening) -> str:
+        """Return words for a death that danaus did not cause."""
+        if event.name != Event.PROCESS_EXITED or not event.text("signal"):
+            return ""
+        struck = (event.replica, event.incarnation) in self._struck
+        return "" if struck or event.text("kind") == "hang" else ": a fault from outside"
 
     def _tell_quorum(self, event: Happening) -> None:
         now = {replica_of(m): incarnation_of(m) for m in event.names("members")}
-        if now == self._announced:
+        before, self._announced = self._announced, now
+        if now == before or event.facts.get("finished"):
             return
-        entered = sorted(n for n, i in now.items() if self._announced.get(n) != i)
-        entered = entered if self._announced else []
-        self._announced = now
-        words = f"quorum {event.text('epoch')}: {', '.join(sorted(now))}"
-        if entered:
-            words += f"; {' and '.join(entered)} in again after step {event.text('committed_step')}"
+        everyone = _listed(now)
+        epoch = f"(quorum {event.text('epoch')})"
+        entered = [n for n, i in now.items() if before and before.get(n) != i]
+        left = [n for n in before if n not in now]
+        if not before:
+            words = f"{everyone} train{_s(now)} {epoch}"
+        elif left and not entered:
+            words = (
+                f"{everyone} go{'es' if len(now) == 1 else ''} on without {_listed(left)} {epoch}"
+            )
+        else:
+            step = event.text("committed_step")
+            words = f"{_listed(entered)} take{_s(entered)} part again after step {step} {epoch}"
         self._progress.event(words, "green" if entered else "")
+
+
+def _listed(names: Iterable[str]) -> str:
+    """Return ``a``, ``a and b`` or ``a, b and c``."""
+    *most, last = sorted(names)
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def _s(names: Sized) -> str:
+    return "s" if len(names) == 1 else ""
 
 
 def _exit_words(event: Happening) -> str:
     how = event.text("signal") or f"exit code {event.text('exit_code')}"
-    why = ", taken for hung" if event.text("kind") == "hang" else ""
-    return f"{event.text('replica')} lost rank {event.text('rank')} ({how}{why}); survivors go on"
+    why = ", as it hung" if event.text("kind") == "hang" else ""
+    return f"{_worker(event)} is dead ({how}{why})"
+
+
+def _worker(event: Happening) -> str:
+    """Return which process it is, by rank where the replica has several."""
+    rank = event.number("rank")
+    return f"{event.replica} rank {rank:.0f}" if rank else event.replica
 
 
 def _started_words(event: Happening) -> str:
     again = " again" if event.number("incarnation") else ""
-    return f"{event.text('replica')} rank {event.text('rank')} started{again}: {_pid(event)}"
+    return f"{_worker(event)} started{again}: {_pid(event)}"
 
 
 def _healed_words(event: Happening) -> str:
     size = (event.number("bytes") or 0.0) / 1e6
-    donors = ", ".join(sorted({replica_of(d) for d in event.names("donors")}))
+    donors = _listed({replica_of(d) for d in event.names("donors")} or {"its peers"})
+    took_ms = 1000 * (event.number("duration_s") or 0.0)
     return (
-        f"{event.text('replica')} learned step {event.text('step')} from {donors}: {size:.1f} MB "
-        f"in {1000 * (event.number('duration_s') or 0.0):.0f} ms"
+        f"{event.replica} learned step {event.text('step')} from {donors}: "
+        f"{size:.1f} MB in {took_ms:.0f} ms"
     )
-
-
-def _fault_words(event: Happening) -> str:
-    return f"FAULT {event.text('text')}"
 
 
 def _pid(event: Happening) -> str:
@@ -160,23 +199,31 @@ def _pid(event: Happening) -> str:
 def _resumed_words(event: Happening) -> str:
     step = event.text("step")
     where = f"the checkpoint of step {step}" if event.number("step") else "the seed's weights"
-    return f"{event.text('replica')} goes on from {where}"
+    return f"all go on from {where}"
+
+
+def _diverged_words(event: Happening) -> str:
+    wrong = {replica_of(m) for m in event.names("minority")}
+    whose = f", in {_listed(wrong)}" if wrong else ""
+    _, _, healing = event.text("reason").rpartition(": ")
+    return f"the vote finds other bits after step {event.text('step')}{whose}: {healing}"
 
 
 _WORDS: dict[str, Callable[[Happening], str]] = {
-    Event.FAULT_INJECTED: _fault_words,
+    Event.FAULT_INJECTED: lambda e: f"FAULT {e.text('text')}",
     Event.PROCESS_STARTED: _started_words,
     Event.PROCESS_EXITED: _exit_words,
-    Event.HANG_NOTICED: lambda e: f"{e.text('replica')} stands still: {e.text('reason')}",
+    Event.HANG_NOTICED: lambda e: f"{e.replica} hangs: it {e.text('reason')}",
     Event.HEALED: _healed_words,
     Event.SERVICE_EXITED: lambda e: (
-        f"{SERVICE} gone ({e.text('signal') or e.text('reason')}); members go on among themselves"
+        f"{SERVICE} is dead ({e.text('signal') or e.text('reason')}); training goes on without it"
     ),
     Event.SERVICE_RESTARTED: lambda e: f"{SERVICE} started again: {_pid(e)}",
-    Event.DIVERGENCE_FOUND: lambda e: f"fingerprints differ: {e.text('reason')}",
+    Event.SERVICE_SILENT: lambda e: f"{SERVICE} does not answer; it is killed",
+    Event.DIVERGENCE_FOUND: _diverged_words,
     Event.RUN_RESUMED: _resumed_words,
     Event.SUGGESTION: lambda e: e.text("text"),
-    Event.START_FAILED: lambda e: f"{e.text('replica')} could not start: {e.text('reason')}",
+    Event.REPLICA_FAILED: lambda e: f"{e.replica} failed: {e.text('reason')}",
     Event.CHECKPOINT_FAILED: lambda e: (
         f"no checkpoint of step {e.text('step')}: {e.text('reason')}"
     ),
@@ -188,6 +235,7 @@ _STYLES: dict[str, str] = {
     Event.SERVICE_EXITED: "red",
     Event.HANG_NOTICED: "red",
     Event.DIVERGENCE_FOUND: "red",
+    Event.REPLICA_FAILED: "red",
     Event.HEALED: "cyan",
     Event.SUGGESTION: "bold yellow",
 }

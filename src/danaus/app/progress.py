@@ -80,7 +80,7 @@ class Progress:
         Args:
             step: Steps committed so far.
             loss: Mean loss of that step, in nats per token.
-            tokens_per_s: Of the whole run, recently.
+            tokens_per_s: Of the whole run, recently; 0: not known yet.
             members: Replicas in the standing quorum.
         """
         due = self._clock.now() - self._shown_at
@@ -96,9 +96,10 @@ class Progress:
                 self._shown_at = self._clock.now()
                 self._bar.refresh()
             return
+        rate = f"{tokens_per_s:,.0f} tokens/s  " if tokens_per_s else ""
         self._pending_line = (
             f"{self._title} {step}/{self._num_steps}  loss {loss:.4f}  "
-            f"{tokens_per_s:,.0f} tokens/s  {members} of {self._num_replicas} replicas"
+            f"{rate}{members} of {self._num_replicas} replicas"
         )
         if due >= _LINE_EVERY_S or not self._last_line:
             self._line(self._pending_line)
@@ -142,7 +143,7 @@ class _Numbers(bars.ProgressColumn):
         if "loss" not in facts:
             return Text("starting", style="dim", no_wrap=True)
         line = Text.assemble(("loss ", "dim"), f"{facts['loss']:.4f}", no_wrap=True)
-        if width >= _WIDE:
+        if width >= _WIDE and facts["tokens_per_s"]:
             line.append(f"  {facts['tokens_per_s']:,.0f}")
             line.append(" tokens/s", "dim")
         members = int(facts["members"])

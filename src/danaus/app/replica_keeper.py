@@ -27,9 +27,9 @@ from danaus.core.errors import (
     ActorError,
     DanausError,
     DeadlinePassed,
-    InternalError,
+    Diverged,
     RestartsExhausted,
-    Scope,
+    StepImpossible,
     SupervisionError,
 )
 from danaus.core.journal import Journal
@@ -83,6 +83,7 @@ class ReplicaKeeper:
         self._failed = asyncio.Event()
         self._failure: MeshFailure | None = None
         self._stopping = asyncio.Event()
+        self._done = False
         self.started: Start | None = None
         self.num_restarts = 0
 
@@ -91,21 +92,23 @@ class ReplicaKeeper:
 
         Raises:
             RestartsExhausted: It fails too often.
+            DanausError: One of those that no start mends.
         """
         while not self._stopping.is_set():
             try:
-                return await self._train_once()
+                results = await self._train_once()
+                self._done = True
+                return results
             except DanausError as error:
-                # A broken promise is one process's: under a new incarnation it learns (T-1).
-                if error.scope is Scope.JOB and not isinstance(error, InternalError):
+                if isinstance(error, _HOPELESS):
                     raise
-                why = str(error)
+                why = _in_words(error)
                 if isinstance(error, SupervisionError):
                     await self._hear()
             if self._failure is None and not self._stopping.is_set():
                 # A death is written down where it is heard of.
-                self._journal.record(Event.START_FAILED, replica=self.replica_id, reason=why)
-            await self._end(expected=False)
+                self._journal.record(Event.REPLICA_FAILED, replica=self.replica_id, reason=why)
+            await self._end()
             if not self._stopping.is_set():
                 await self._wait_for_budget(why)
         return ()
@@ -174,16 +177,20 @@ class ReplicaKeeper:
             self._failed.set()
 
     async def stop(self) -> None:
-        """End the workers, and do not start them again."""
+        """End the workers, and do not start them again.
+
+        Those that still train are killed: they would not hear of a wish to stop before they are
+        done, and whatever they write may break off anywhere.
+        """
         self._stopping.set()
         self._failed.set()
-        await self._end(expected=True)
+        await self._end()
 
-    async def _end(self, *, expected: bool) -> None:
+    async def _end(self) -> None:
         procs, self._procs = self._procs, None
         if procs is None:
             return
-        if expected:
+        if self._done:
             await procs.stop(self._grace_s)
         else:
             await procs.kill()
@@ -230,12 +237,22 @@ class ReplicaKeeper:
             )
 
 
+_HOPELESS = (Diverged, StepImpossible)
+"""What another start does not mend: every replica is told the same."""
+
+
 def worst(raised: DanausError | ExceptionGroup[Exception]) -> DanausError:
     """Return the one error that ends the job if there is such, else any."""
     errors = [error for error in _leaves(raised) if isinstance(error, DanausError)]
     if not errors:
         raise raised
-    return max(errors, key=lambda error: error.scope is Scope.JOB)
+    return max(errors, key=lambda error: isinstance(error, _HOPELESS))
+
+
+def _in_words(error: DanausError) -> str:
+    """Return an error in one line: the process's log has the rest."""
+    words = error.exception if isinstance(error, ActorError) else str(error)
+    return words.partition("\n")[0]
 
 
 def _leaves(error: BaseException) -> list[BaseException]:

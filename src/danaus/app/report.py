@@ -19,7 +19,14 @@ from danaus.app.events import Event
 from danaus.app.fault_table import seconds
 from danaus.app.report_page import Block, Fold, Tile
 from danaus.app.run_folder import RunFolder
-from danaus.app.run_record import Happening, RunRecord, incarnation_of, read_run, replica_of
+from danaus.app.run_record import (
+    Happening,
+    RunRecord,
+    incarnation_of,
+    read_run,
+    replica_of,
+    tokens_per_s,
+)
 from danaus.app.timeline import Fault, faults, usual_gap_s
 from danaus.core.errors import DependencyMissing
 
@@ -75,14 +82,15 @@ def _lead(record: RunRecord) -> str:
     begun = f"Started {when}; " if record.start else ""
     ends: dict[str, Callable[[Happening], str]] = {
         Event.RUN_FINISHED: lambda _: "finished",
-        Event.RUN_STOPPED: lambda e: f"stopped after step {e.text('step')} ({e.text('reason')})",
+        Event.RUN_STOPPED: lambda e: (
+            f"stopped after step {max(record.losses, default=0)} ({e.text('reason')})"
+        ),
         Event.RUN_FAILED: lambda e: f"failed: {e.text('text')}",
     }
-    starts = (Event.RUN_STARTED, Event.RUN_RESUMED)
     for event in reversed(record.events):
         if event.name in ends:
             return f"{begun}{ends[event.name](event)}."
-        if event.name in starts:
+        if event.name == Event.RUN_STARTED:
             break
     return f"{begun}not finished: it is running, or was killed."
 
@@ -121,14 +129,6 @@ def _tiles(record: RunRecord, told: tuple[Fault, ...], compared: Comparison | No
 
 def _is_discard(event: Happening) -> bool:
     return event.name == Event.STEP_DISCARDED
-
-
-def tokens_per_s(record: RunRecord) -> float | None:
-    """Return the tokens of committed steps per second, from the first commit to the last."""
-    steps = [commits[0] for commits in record.lineage.values()]
-    if len(steps) < 2 or steps[-1].time <= steps[0].time:
-        return None
-    return sum(c.num_tokens for c in steps[1:]) / (steps[-1].time - steps[0].time) or None
 
 
 def goodput(record: RunRecord) -> float | None:

@@ -8,7 +8,7 @@ stand is ``ft.lineage``'s to say, and so is the judgement of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 
 from danaus.app.events import Event
 from danaus.app.run_folder import RunFolder
+from danaus.app.run_result import RunResult
 from danaus.core import journal
 from danaus.core.errors import ConfigError, LedgerDamaged
 from danaus.ft.ledger import Committed, LedgerFile, read_ledger
@@ -120,7 +121,7 @@ class RunRecord:
         """Every replica that was planned or seen, in order."""
         seen = {c.replica for c in self.commits}
         for event in self.events:
-            if event.name in (Event.RUN_STARTED, Event.RUN_RESUMED):
+            if event.name == Event.RUN_STARTED:
                 seen.update(event.names("replicas"))
             elif event.name == Event.PROCESS_STARTED and event.replica:
                 seen.add(event.replica)
@@ -148,6 +149,41 @@ class RunRecord:
     def last(self, name: str) -> Happening | None:
         """Return the newest event of a name."""
         return next((e for e in reversed(self.events) if e.name == name), None)
+
+
+def read_end(folder: RunFolder) -> RunResult | None:
+    """Return how the run in a folder ended, None if it did not reach its end."""
+    lines = _lines(folder.journal_path, [])
+    finished = [e for line in lines if (e := happening(line)) and e.name == Event.RUN_FINISHED]
+    if not finished:
+        return None
+    step, restarts = (int(finished[-1].number(n) or 0) for n in ("step", "num_restarts"))
+    return RunResult(step, finished[-1].text("sha256"), (), restarts)
+
+
+def finished_words(result: RunResult) -> str:
+    """Return how a run that reached its last step is told."""
+    times = result.num_restarts
+    again = f"{times} times a replica was" if times > 1 else "a replica was once"
+    words = f"{again} started again" if times else "no replica was started again"
+    return f"finished: {result.step} steps, {words}; final state sha256 {result.sha256}"
+
+
+def job_restarts(events: Iterable[Happening]) -> int:
+    """Return how often the whole job went back to a checkpoint, or to its beginning.
+
+    Each replica tells of it; the new term is what they have in common.
+    """
+    resumed = (e for e in events if e.name == Event.RUN_RESUMED)
+    return len({(e.number("term"), e.number("step")) for e in resumed})
+
+
+def tokens_per_s(record: RunRecord) -> float | None:
+    """Return the tokens of committed steps per second, from the first commit to the last."""
+    steps = [commits[0] for commits in record.lineage.values()]
+    if len(steps) < 2 or steps[-1].time <= steps[0].time:
+        return None
+    return sum(c.num_tokens for c in steps[1:]) / (steps[-1].time - steps[0].time) or None
 
 
 def replica_of(member: str) -> str:

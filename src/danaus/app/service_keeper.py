@@ -13,14 +13,16 @@ import contextlib
 import os
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from typing import BinaryIO
 
 from danaus.actor import procfs
-from danaus.app.events import Event
+from danaus.actor.restart import RestartBudget
+from danaus.app.events import SERVICE, Event
 from danaus.app.run_folder import RunFolder
 from danaus.app.settings import RunConfig
-from danaus.core.errors import DanausError
+from danaus.core.errors import DanausError, RestartsExhausted
 from danaus.core.journal import Journal
 from danaus.core.lifeline import open_lifeline
 from danaus.wire.address import Address
@@ -58,6 +60,7 @@ class ServiceKeeper:
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = False
         self._attempt = 0
+        self._budget = RestartBudget(settings.restart.policy())
         self.address = str(Address.parse(f"unix:{folder.sockets() / 'quorum'}"))
         self._lifeline: tuple[int, int] | None = None
         self.hold_restarts_s = 0.0
@@ -70,7 +73,11 @@ class ServiceKeeper:
         return process.pid if process is not None and process.returncode is None else None
 
     async def run(self) -> None:
-        """Keep the service running until ``stop``; ends when it has ended."""
+        """Keep the service running until ``stop``; ends when it has ended.
+
+        Raises:
+            RestartsExhausted: It ends too often.
+        """
         self._end_leftover()
         if self._settings.detached:
             await self._keep()
@@ -111,6 +118,7 @@ class ServiceKeeper:
             self._resume = False
             self._attempt += 1
             if not self._stopping:
+                self._count_failure(f"exit code {code}")
                 await asyncio.sleep(_RESTART_AFTER_S + self.hold_restarts_s)
                 self.hold_restarts_s = 0.0
 
@@ -126,6 +134,18 @@ class ServiceKeeper:
                 await asyncio.wait_for(process.wait(), self._settings.grace_s)
             except TimeoutError:
                 process.kill()
+
+    def _count_failure(self, how: str) -> None:
+        if self._budget.decide((0,), 1, time.monotonic()).restart:
+            return
+        policy = self._budget.policy
+        written = self._folder.log_path("quorum").read_text(errors="replace").splitlines()
+        raise RestartsExhausted(
+            name=SERVICE,
+            restarts=policy.intensity,
+            period_s=policy.period_s,
+            last=f"{how}: {written[-1]}" if written else how,
+        )
 
     async def _start(self) -> asyncio.subprocess.Process:
         with self._open_log() as log:

@@ -8,14 +8,18 @@ extension, live beside the trainer's components.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from danaus.actor.restart import Restart
+from danaus.app.run_folder import RunFolder
 from danaus.core.config import load, names
 from danaus.core.errors import ConfigError
 from danaus.train.config import TrainConfig
 from danaus.train.presets import preset
+
+_LONGEST_BACKOFF_S = 2.0
+"""So that a replica that always fails uses up its restarts within their window."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +30,7 @@ class RestartConfig:
         intensity: Restarts allowed per replica within ``period_s``.
         period_s: The window in which restarts are counted, in seconds.
         backoff_s: Wait before the second restart within the window, in seconds; it doubles
-            with each further one.  The first restart is immediate.
+            with each further one, up to 2 s.  The first restart is immediate.
     """
 
     intensity: int = 10
@@ -45,6 +49,7 @@ class RestartConfig:
             intensity=self.intensity,
             period_s=self.period_s,
             backoff_s=self.backoff_s,
+            max_backoff_s=_LONGEST_BACKOFF_S,
         )
 
 
@@ -177,6 +182,22 @@ class BenchConfig:
         _at_least("repeats", self.repeats, 1)
         for name in self.presets:
             preset(name)
+
+
+def saved(folder: RunFolder) -> RunConfig:
+    """Return the settings that a run's folder holds, of a demo's those of its training.
+
+    Raises:
+        ConfigError: They are damaged.
+    """
+    if "sabotage" in folder.config():
+        return training_of(load(DemoConfig, toml=folder.config_path))
+    return load(RunConfig, toml=folder.config_path)
+
+
+def training_of(settings: RunConfig) -> RunConfig:
+    """Return the settings of the training alone: nothing hits it on purpose."""
+    return RunConfig(**{each.name: getattr(settings, each.name) for each in fields(RunConfig)})
 
 
 def resumed(before: RunConfig, overrides: Mapping[str, str]) -> RunConfig:

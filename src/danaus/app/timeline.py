@@ -101,10 +101,16 @@ def faults(record: RunRecord) -> tuple[Fault, ...]:
 def lanes(record: RunRecord) -> dict[str, tuple[Span, ...]]:
     """Return each replica's states over the run, in order of time."""
     turns: dict[str, list[tuple[float, State]]] = {name: [] for name in record.replicas}
+    seen = record.start
     for event in record.events:
+        if event.name == Event.RUN_STARTED and event.facts.get("resume"):
+            # Whatever ended it wrote nothing down: it was there until its last sign of life.
+            for turn in turns.values():
+                turn.append((_last_sign(record, seen, event.time), "down"))
         for name, state in _turns(event, record.replicas):
             if name in turns:
                 turns[name].append((event.time, state))
+        seen = event.time
     if not any(turns.values()):
         return {name: _lane_of_commits(record, name) for name in record.replicas}
     return {name: _spans(turn, record.end) for name, turn in turns.items()}
@@ -112,13 +118,17 @@ def lanes(record: RunRecord) -> dict[str, tuple[Span, ...]]:
 
 def service_lane(record: RunRecord) -> tuple[Span, ...]:
     """Return when the quorum service was up (``member``) and down."""
-    states: dict[str, State] = {
-        Event.SERVICE_STARTED: "member",
-        Event.SERVICE_RESTARTED: "member",
-        Event.SERVICE_EXITED: "down",
-    }
-    turns = [(e.time, states[e.name]) for e in record.events if e.name in states]
-    return _spans(turns, record.end)
+    turns: list[tuple[float, State]] = []
+    end = record.end
+    for event in record.events:
+        if event.name in (Event.SERVICE_STARTED, Event.SERVICE_RESTARTED):
+            turns.append((event.time, "member"))
+        elif event.name == Event.SERVICE_EXITED:
+            turns.append((event.time, "down"))
+    last = record.last(Event.SERVICE_EXITED)
+    if turns and last is not None and last.time == turns[-1][0] and last.facts.get("expected"):
+        end = last.time  # it was not needed any more
+    return _spans(turns, end)
 
 
 # -- finding faults -------------------------------------------------------------------------
@@ -316,9 +326,23 @@ def _stalled_s(record: RunRecord, fault: Fault, until: float) -> float | None:
 # -- lanes ----------------------------------------------------------------------------------
 
 
+_ALL_AT_ONCE: dict[str, State] = {
+    Event.RUN_STARTED: "starting",
+    Event.RUN_STOPPED: "down",
+    Event.RUN_FAILED: "down",
+}
+
+
+def _last_sign(record: RunRecord, event: float, until: float) -> float:
+    """Return when a run that ends before ``until`` last committed or wrote something down."""
+    return max((c.time for c in record.commits if event < c.time < until), default=event)
+
+
 def _turns(event: Happening, replicas: Sequence[str]) -> list[tuple[str, State]]:
     """Return which replicas an event puts into which state."""
     who = event.replica
+    if event.name in _ALL_AT_ONCE:
+        return [(name, _ALL_AT_ONCE[event.name]) for name in replicas]
     if event.name == Event.QUORUM_ANNOUNCED:
         members = {replica_of(m) for m in event.names("members")}
         learners = {replica_of(m) for m in event.names("learners")}

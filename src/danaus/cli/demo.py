@@ -19,9 +19,9 @@ def run(arguments: list[str]) -> int:
     settings = build(DemoConfig, read(arguments, DemoConfig, "demo"), (), "demo")
     path = settings.run_dir or default_run_path("demo", dt.datetime.now().astimezone())
     refuse_used(path)
-    check(settings)
+    text = check(settings)
     settings = begin(path, settings)
+    # Loads torch by way of the workers' code.
     from danaus.app.demo import run_demo
 
-    code: int = run_demo(settings, console=Console())
-    return code
+    return run_demo(settings, text=text, console=Console())

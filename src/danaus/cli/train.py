@@ -13,7 +13,8 @@ import tyro
 from rich.console import Console
 
 from danaus.app.run_folder import RunFolder, default_run_path, refuse_used
-from danaus.app.settings import RunConfig, resumed
+from danaus.app.run_record import finished_words, read_end
+from danaus.app.settings import RunConfig, resumed, saved
 from danaus.cli.arguments import Given, read, show_help, wants_help
 from danaus.core.config import load
 from danaus.core.errors import ConfigError
@@ -51,8 +52,8 @@ def run(arguments: list[str]) -> int:
     settings = settle(given)
     path = place(settings, given)
     refuse_used(path)
-    check(settings)
-    return _train(begin(path, settings), resume=False)
+    text = check(settings)
+    return _train(begin(path, settings), text, resume=False)
 
 
 def settle(given: Given) -> RunConfig:
@@ -78,21 +79,21 @@ def _preset(name: str) -> object:
     return preset(name)
 
 
-def check(settings: RunConfig) -> None:
-    """Check what the machine must have before anything is started.
+def check(settings: RunConfig) -> str:
+    """Check what the machine must have before anything is started; return where the text is from.
 
     Raises:
         DependencyMissing: torch is not installed, or too old.
         DeviceUnavailable: The wanted kind of device cannot be had.
-        ConfigError: There is no text.
+        ConfigError: There is no text, or less than one step reads.
     """
     from danaus.platform.choice import choose
 
     choose(settings.platform)
     # Imports torch, so it stands behind the line that asks for it.
-    from danaus.train.data import read_text
+    from danaus.train.data import ByteText, shape_of
 
-    read_text(settings.data)
+    return ByteText(settings.data, shape_of(settings.step), settings.step.seed).source
 
 
 def place(settings: RunConfig, given: Given) -> Path:
@@ -128,18 +129,21 @@ def _go_on(given: Given) -> int:
     flags = {name: value for name, value in given.settings.items() if name not in _OWN}
     if "run_dir" in flags:
         raise ConfigError("--run-dir and --resume name two folders", to_do="leave out --run-dir")
-    settings = resumed(load(RunConfig, toml=folder.config_path), flags)
+    settings = resumed(saved(folder), flags)
     with folder:
         folder.hold()  # now rather than after torch is loaded: another controller may be alive
-    check(settings)
-    return _train(dataclasses.replace(settings, run_dir=folder.path), resume=True)
+    if (end := read_end(folder)) is not None:
+        print(f"{finished_words(end)}\nthere is nothing left to do")
+        return 0
+    text = check(settings)
+    return _train(dataclasses.replace(settings, run_dir=folder.path), text, resume=True)
 
 
-def _train(settings: RunConfig, *, resume: bool) -> int:
+def _train(settings: RunConfig, text: str, *, resume: bool) -> int:
+    # Loads torch by way of the workers' code.
     from danaus.app.launch import run_training
 
-    code: int = run_training(settings, resume=resume, console=Console())
-    return code
+    return run_training(settings, text=text, resume=resume, console=Console())
 
 
 def _list_presets(given: Given) -> int:

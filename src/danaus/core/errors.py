@@ -5,9 +5,10 @@
     ├── DependencyMissing      JOB      a library this command needs is not installed
     ├── DeviceUnavailable      JOB      the wanted kind of device cannot be had
     ├── RunFolderBusy          JOB      the run folder belongs to another run
-    ├── Diverged               JOB      replicas disagree and replaying did not help
+    ├── Diverged               JOB      replicas disagree, and nothing heals that
     ├── NoQuorum               JOB      no quorum could be formed, and waiting will not help
     ├── RestartsExhausted      JOB      a supervisor's restart budget is used up
+    ├── StepImpossible         JOB      a step comes out unfit for use however often it is tried
     ├── CheckpointDamaged      JOB      a checkpoint's bytes are not those its manifest names
     ├── LedgerDamaged          JOB      ledgers contradict each other or cannot be read
     ├── StaleQuorum            STEP     a message or a file carries an epoch that has ended
@@ -76,12 +77,6 @@ class DanausError(Exception):
         return _rebuild, (type(self), self.facts())
 
 
-def _sentence(what: str, needed: str, to_do: str) -> str:
-    if needed:
-        what = f"{what}: {needed}"
-    return f"{what}; {to_do}" if to_do else what
-
-
 @dataclass(eq=False)
 class ConfigError(DanausError):
     """A setting, path or argument cannot be used."""
@@ -92,7 +87,8 @@ class ConfigError(DanausError):
     to_do: str = ""
 
     def message(self) -> str:
-        return _sentence(self.what, self.needed, self.to_do)
+        what = f"{self.what}: {self.needed}" if self.needed else self.what
+        return f"{what}; {self.to_do}" if self.to_do else what
 
 
 @dataclass(eq=False)
@@ -140,10 +136,7 @@ class RunFolderBusy(DanausError):
 
 @dataclass(eq=False)
 class Diverged(DanausError):
-    """Replicas disagree about the state after a step, and replaying did not or may not help (Q-9).
-
-    ``reason`` says which, in words; empty: it is the second time.
-    """
+    """Replicas disagree about the state after a step, and nothing heals that (Q-9)."""
 
     scope: ClassVar[Scope] = Scope.JOB
     step: int
@@ -152,10 +145,9 @@ class Diverged(DanausError):
 
     def message(self) -> str:
         who = ", ".join(f"{name} has {value}" for name, value in sorted(self.fingerprints.items()))
-        again = f"replicas disagree about the state after step {self.step}, for the second time"
+        reason = self.reason or f"replicas disagree about the state after step {self.step}"
         return (
-            f"{self.reason or again}: {who}; "
-            "test these hosts' memory and devices, then resume from a checkpoint"
+            f"{reason}: {who}; test these hosts' memory and devices, then resume from a checkpoint"
         )
 
 
@@ -189,6 +181,18 @@ class RestartsExhausted(DanausError):
 
 
 @dataclass(eq=False)
+class StepImpossible(DanausError):
+    """A step comes out unfit for use however often it is tried (T-2)."""
+
+    scope: ClassVar[Scope] = Scope.JOB
+    step: int
+    why: str
+
+    def message(self) -> str:
+        return f"step {self.step} comes out unfit for use each time that it is tried: {self.why}"
+
+
+@dataclass(eq=False)
 class CheckpointDamaged(DanausError):
     """A checkpoint's bytes are not those that its manifest names."""
 
@@ -197,9 +201,7 @@ class CheckpointDamaged(DanausError):
     why: str
 
     def message(self) -> str:
-        return (
-            f"checkpoint {self.path} is damaged: {self.why}; an older one is tried if there is one"
-        )
+        return f"checkpoint {self.path} is damaged: {self.why}; an older one is tried"
 
 
 @dataclass(eq=False)

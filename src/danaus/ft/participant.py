@@ -30,6 +30,7 @@ from danaus.ft.healing import Healer
 from danaus.ft.ledger import Committed, Ledger, RolledBack, pack_samples
 from danaus.ft.observer import Moment, Observer
 from danaus.ft.place import Place
+from danaus.ft.refusals import Refusals
 from danaus.ft.step import StepMachine
 from danaus.ft.stopwatch import Stopwatch
 from danaus.ft.work import StepResult, Work
@@ -93,6 +94,7 @@ class Participant:
         NoQuorum: The service refuses; its words say what to do.
         Diverged: Replicas disagree after replaying (Q-9).
         ServiceLost: The quorum service stays away.
+        StepImpossible: What the members compute is not fit to be applied, again and again.
     """
 
     def __init__(
@@ -109,6 +111,7 @@ class Participant:
         self._observer = observer or Observer()
         self._spent = Stopwatch()
         self._num_tries = 0
+        self._refusals = Refusals()
         self._at = (0, Phase.START)
         secret = Secret.load(place.secret_path)
         self._listener = PeerListener(Address.parse(place.data_address), secret)
@@ -260,13 +263,10 @@ class Participant:
             digest = self._crew.reduce()
         except BROKEN as broken:
             return on.ReductionBroken(order.epoch, order.step, str(broken))
-        return on.Reduced(
-            order.epoch,
-            order.step,
-            digest,
-            fingerprint=self._fingerprint(),
-            refusal=self._work.check(order.step, self._crew.reduced) or "",
-        )
+        refusal = self._work.check(order.step, self._crew.reduced) or ""
+        self._refusals.count(order.step, refusal)
+        fingerprint = self._fingerprint()
+        return on.Reduced(order.epoch, order.step, digest, fingerprint=fingerprint, refusal=refusal)
 
     def _vote(self, order: on.CastVote) -> on.Event:
         ballot = order.ballot

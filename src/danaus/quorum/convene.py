@@ -203,6 +203,8 @@ def _on_learners(learners: list[Incarnation], agreement: Agreement) -> str:
 def _note_divergence(s: Situation, agreement: Agreement) -> None:
     minority = [name for name in agreement.behind if name in agreement.diverged]
     healing = f"{', '.join(minority)} heals" if agreement.holders else "without a majority"
+    if not s.settings.heal_divergence:
+        healing = "healing is switched off"
     reason = f"fingerprints of step {agreement.step} differ: {healing}"
     named = tuple(minority) if agreement.holders else ()
     s.out.append(NoteDivergence(agreement.step, dict(agreement.diverged), named, reason))

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from danaus.core.errors import ConfigError, InternalError
 from danaus.model.initial import draw_seed
-from danaus.train.config import DataConfig
+from danaus.train.config import DataConfig, StepConfig
 
 STDLIB_BYTES = 4 * 1024 * 1024
 
@@ -35,6 +35,13 @@ class BatchShape:
     num_microbatches: int
     rows: int
     seq_len: int
+
+
+def shape_of(step: StepConfig) -> BatchShape:
+    """Return the batch that a step's settings ask for."""
+    return BatchShape(
+        num_microbatches=step.num_microbatches, rows=step.microbatch_size, seq_len=step.seq_len
+    )
 
 
 def find_files(config: DataConfig) -> Iterator[Path]:
@@ -97,7 +104,11 @@ def read_text(config: DataConfig) -> tuple[np.ndarray[tuple[int], np.dtype[np.ui
         raise ConfigError(f"data.path {where} is empty", needed, "name a file or folder of text")
     if text.size == 0:
         raise ConfigError(f"data.path {where} holds no text", "", "name a file or folder of text")
-    return text, f"{where}: {text.size} bytes of {len(parts)} files"
+    return text, f"{where}, {text.size:,} bytes of {_files(len(parts))}"
+
+
+def _files(num: int) -> str:
+    return "1 file" if num == 1 else f"{num:,} files"
 
 
 class ByteText:

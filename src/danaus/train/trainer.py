@@ -30,7 +30,7 @@ from danaus.ft.buffers import BufferWatch
 from danaus.model.initial import draw_seed, initial_value
 from danaus.model.llama import Llama
 from danaus.train.config import TrainConfig
-from danaus.train.data import BatchShape, ByteText
+from danaus.train.data import ByteText, shape_of
 from danaus.train.flat import TAIL, FlatLayout
 from danaus.train.optim import AdamW, gradient_norm_square, learning_rate
 from danaus.train.parallel import ALONE, ShardPlace
@@ -79,11 +79,7 @@ class Trainer:
             )
         self.config, self.place = config, place
         self._fingerprint = fingerprint
-        step = config.step
-        shape = BatchShape(
-            num_microbatches=step.num_microbatches, rows=step.microbatch_size, seq_len=step.seq_len
-        )
-        self.data = ByteText(config.data, shape, step.seed)
+        self.data = ByteText(config.data, shape_of(config.step), config.step.seed)
         self.network = make_network() if make_network else Llama(config.model)
         place.shard(self.network)
         self._parameters = dict(self.network.named_parameters())

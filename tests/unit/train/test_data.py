@@ -74,7 +74,7 @@ def test_reading_stops_at_its_limit(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(name.encode() * 20)
     text = ByteText(DataConfig(path=str(tmp_path), max_bytes=30), SHAPE, 1)
     assert text.num_windows == 7
-    assert text.source == f"{tmp_path}: 30 bytes of 2 files"
+    assert text.source == f"{tmp_path}, 30 bytes of 2 files"
 
 
 def test_the_standard_library_is_text_enough() -> None:

@@ -1,0 +1,68 @@
+"""The first lines of a run: where it lives, what is trained, on what, and what a loss costs.
+
+Owns ``opening``, a pure function of the settings.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from danaus.app.settings import RunConfig
+from danaus.collectives.tree import assign
+
+_SLOW_WARNING = 1.3
+
+
+def opening(settings: RunConfig, path: Path, text: str) -> Iterator[str]:
+    """Return the lines.
+
+    Args:
+        settings: The run's.
+        path: Its folder.
+        text: Where the data comes from, in words.
+    """
+    yield f"folder {os.path.relpath(path)}"
+    yield f"text   {text}"
+    model, step = settings.model, settings.step
+    yield (
+        f"model  Llama, {model.num_parameters:,} parameters ({model.num_layers} layers of width "
+        f"{model.dim})"
+    )
+    shard, replicas = settings.parallel.shard, settings.replicas
+    each = "process" if shard == 1 else f"group of {shard} processes"
+    who = f"1 replica, a {each}" if replicas == 1 else f"{replicas} replicas, each a {each}"
+    yield f"steps  {step.num_steps:,} of {step.num_tokens:,} tokens, shared by {who}"
+    if costs := dict(cost_of_losses(settings)):
+        yield f"       {_cost_words(costs, settings)}"
+
+
+def _cost_words(costs: dict[int, float], settings: RunConfig) -> str:
+    words = f"with 1 replica lost a step takes up to {costs[1]:.2f} times as long"
+    if 2 in costs:
+        words += f", with 2 lost {costs[2]:.2f} times"
+    if costs[1] <= _SLOW_WARNING:
+        return words
+    even = costs[1] <= settings.replicas / (settings.replicas - 1)
+    return f"{words} ({'few replicas share it' if even else _uneven(settings)})"
+
+
+def _uneven(settings: RunConfig) -> str:
+    return f"its {settings.step.num_leaves} leaves are shared unevenly; more of them would help"
+
+
+def cost_of_losses(settings: RunConfig) -> Iterator[tuple[int, float]]:
+    """Yield how many times as long a step takes with one and two replicas lost (T-3).
+
+    A batch that shrinks with its members takes as long as before.
+    """
+    if settings.step.batch == "elastic":
+        return
+    whole = _longest(settings, settings.replicas)
+    for lost in range(1, min(3, settings.replicas)):
+        yield lost, _longest(settings, settings.replicas - lost) / whole
+
+
+def _longest(settings: RunConfig, replicas: int) -> int:
+    return max(len(run) for run in assign(settings.step.num_leaves, replicas))
