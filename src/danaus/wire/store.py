@@ -1,6 +1,6 @@
 """A small key-value store in which processes of a group find each other (W-5).
 
-Owns the table (a pure machine), what is said with it, and its server.  The clients are in
+Owns the table (a pure machine), what is said with it, and its server.  The client is in
 ``store_client``; a torch ``Store`` over it is the collectives room's.
 
 Invariants:
@@ -16,7 +16,7 @@ import collections
 import contextlib
 import logging
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 
@@ -124,11 +124,6 @@ ANSWERS: Codec[Answer] = Codec(Answer)
 # -- the table -------------------------------------------------------------------------------
 
 
-@dataclass
-class _Client:
-    answers: collections.OrderedDict[int, Answer] = field(default_factory=collections.OrderedDict)
-
-
 @dataclass(frozen=True)
 class _Waiting:
     client: bytes
@@ -141,7 +136,7 @@ class StoreTable:
 
     def __init__(self) -> None:
         self._values: dict[str, bytes] = {}
-        self._clients: dict[bytes, _Client] = {}
+        self._answered: dict[bytes, collections.OrderedDict[int, Answer]] = {}
         self._waiting: list[_Waiting] = []
 
     def handle(self, client: bytes, connection: int, request: Request) -> list[tuple[int, Answer]]:
@@ -152,9 +147,9 @@ class StoreTable:
             connection: Where this request came from.
             request: What is asked.
         """
-        known = self._clients.setdefault(client, _Client())
-        if request.number in known.answers:
-            return [(connection, known.answers[request.number])]
+        answered = self._answered.setdefault(client, collections.OrderedDict())
+        if request.number in answered:
+            return [(connection, answered[request.number])]
         if isinstance(request, Get | Wait) and not self._has(_keys(request)):
             self._waiting.append(_Waiting(client, connection, request))
             return []
@@ -177,10 +172,10 @@ class StoreTable:
         ]
 
     def _remember(self, client: bytes, answer: Answer) -> Answer:
-        answers = self._clients[client].answers
-        answers[answer.number] = answer
-        if len(answers) > _MAX_REMEMBERED:
-            answers.popitem(last=False)
+        answered = self._answered[client]
+        answered[answer.number] = answer
+        if len(answered) > _MAX_REMEMBERED:
+            answered.popitem(last=False)
         return answer
 
     def _has(self, keys: tuple[str, ...]) -> bool:

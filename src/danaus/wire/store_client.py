@@ -1,11 +1,10 @@
-"""Clients of the rendezvous store: one for threads, one for asyncio.
+"""The client of the rendezvous store, for threads.
 
-Both repeat a request over a new connection when one is lost; the table carries it out once.
+It repeats a request over a new connection when one is lost; the table carries it out once.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import itertools
 import secrets
@@ -15,11 +14,9 @@ import time
 from collections.abc import Iterator, Sequence
 
 from danaus.core.clock import Deadline
-from danaus.core.errors import AddressRefused, ChannelClosed, ConfigError, DeadlinePassed
+from danaus.core.errors import AddressRefused, ChannelClosed, ConfigError
 from danaus.wire.address import Address
 from danaus.wire.blocking import dial_peer, recv_frame, send_frame
-from danaus.wire.channel import Channel, dial
-from danaus.wire.frame import Frame
 from danaus.wire.secret import Secret
 from danaus.wire.store import (
     ANSWERS,
@@ -172,93 +169,6 @@ class StoreClient:
             (self._busy.add if busy else self._busy.discard)(sock)
             if busy and self._closed:
                 raise ChannelClosed(str(self.address), "this side closed its client")
-
-
-class AsyncStoreClient:
-    """The client for asyncio: one connection, any number of tasks.
-
-    Args:
-        address: Where the store is served.
-        secret: The job's secret.
-        limit_s: Seconds that a request may take.
-    """
-
-    def __init__(self, address: Address, secret: Secret, *, limit_s: float = STORE_LIMIT_S) -> None:
-        self.address = address
-        self.limit_s = limit_s
-        self._secret = secret
-        self._client_id = secrets.token_bytes(CLIENT_ID_BYTES)
-        self._numbers = itertools.count(1)
-        self._dialling = asyncio.Lock()
-        self._channel: Channel | None = None
-        self._closed = False
-        self._asked: dict[int, asyncio.Future[Answer]] = {}
-
-    async def set(self, key: str, value: bytes) -> None:
-        """Give ``key`` a value."""
-        await self._ask(Set(next(self._numbers), key, value))
-
-    async def get(self, key: str) -> bytes:
-        """Return the value of ``key``, waiting until it has one."""
-        return (await self._ask(Get(next(self._numbers), key))).value
-
-    async def add(self, key: str, amount: int) -> int:
-        """Add to the number that ``key`` holds (none: 0); return the sum."""
-        return (await self._ask(Add(next(self._numbers), key, amount))).count
-
-    async def wait(self, keys: Sequence[str]) -> None:
-        """Wait until all keys have values."""
-        await self._ask(Wait(next(self._numbers), tuple(keys)))
-
-    async def delete(self, key: str, *, is_prefix: bool = False) -> bool:
-        """Remove ``key``, or all keys that begin with it; tell whether there was one."""
-        request = Delete(next(self._numbers), key, is_prefix=is_prefix)
-        return bool((await self._ask(request)).count)
-
-    def close(self) -> None:
-        """Close the connection; requests under way end with ``ChannelClosed``."""
-        self._closed = True
-        if self._channel is not None:
-            self._channel.close()
-        self._lost("this side closed its client")
-
-    async def _ask(self, request: Request) -> Answer:
-        try:
-            async with asyncio.timeout(self.limit_s):
-                while not self._closed:
-                    with contextlib.suppress(ChannelClosed, AddressRefused):
-                        return _checked(await self._ask_once(request))
-                    await asyncio.sleep(_PAUSE_S)
-        except TimeoutError as error:
-            raise DeadlinePassed(f"the store at {self.address}", self.limit_s) from error
-        raise ChannelClosed(str(self.address), "this side closed its client")
-
-    async def _ask_once(self, request: Request) -> Answer:
-        async with self._dialling:
-            if self._channel is None or self._channel.is_closed:
-                self._channel = await dial(self.address, self._secret, self._client_id)
-                if self._closed:
-                    self._channel.close()
-                self._channel.attach(self._frames, lambda error: self._lost(str(error)))
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._asked[request.number] = future
-        try:
-            self._channel.push([REQUESTS.encode(request)])
-            return await future
-        finally:
-            self._asked.pop(request.number, None)
-
-    def _frames(self, frames: list[Frame]) -> None:
-        for frame in frames:
-            answer = ANSWERS.decode(b"".join(frame.parts), str(self.address))
-            future = self._asked.get(answer.number)
-            if future is not None and not future.done():
-                future.set_result(answer)
-
-    def _lost(self, why: str) -> None:
-        for future in self._asked.values():
-            if not future.done():
-                future.set_exception(ChannelClosed(str(self.address), why))
 
 
 def _checked(answer: Answer) -> Answer:

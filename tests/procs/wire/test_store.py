@@ -21,7 +21,7 @@ from danaus.wire.address import Address
 from danaus.wire.channel import dial
 from danaus.wire.secret import Secret
 from danaus.wire.store import StoreThread, serve_store
-from danaus.wire.store_client import AsyncStoreClient, StoreClient
+from danaus.wire.store_client import StoreClient
 
 LOOPBACK = Address.tcp("127.0.0.1", 0)
 
@@ -130,30 +130,6 @@ def test_a_request_that_is_repeated_counts_once(run: Run, secret: Secret) -> Non
         await server.close()
         # The threads of ``to_thread`` are the loop's: it ends them.
         await asyncio.get_running_loop().shutdown_default_executor()
-
-    run(work())
-
-
-def test_tasks_share_a_connection(run: Run, secret: Secret) -> None:
-    async def work() -> None:
-        server = await serve_store(LOOPBACK, secret)
-        async with Relay(server.address, [], abrupt=False) as relay:
-            client = AsyncStoreClient(relay.address, secret, limit_s=10.0)
-            waits = [asyncio.ensure_future(client.get(f"k{n}")) for n in range(10)]
-            await client.set("other", b"x")
-            relay.cut_all()
-            for n in range(10):
-                await client.set(f"k{n}", b"%d" % n)
-            assert await asyncio.gather(*waits) == [b"%d" % n for n in range(10)]
-            assert await asyncio.gather(*(client.add("n", 1) for _ in range(5))) == [1, 2, 3, 4, 5]
-            await client.wait(["k1", "n"])
-            assert await client.delete("k", is_prefix=True)
-            waits = [asyncio.ensure_future(client.get("never"))]
-            await asyncio.sleep(0)
-            client.close()
-            with pytest.raises(ChannelClosed):
-                await waits[0]
-        await server.close()
 
     run(work())
 

@@ -84,4 +84,4 @@ def test_memory_of_answers_is_bounded() -> None:
     table = StoreTable()
     for number in range(1000):
         ask(table, Add(number, "n", 1))
-    assert len(table._clients[A].answers) == 256
+    assert len(table._answered[A]) == 256
