@@ -108,10 +108,13 @@ class Faults:
         if group is None:
             return
         epoch = group.announcement.epoch
+        target.reset_links()
         for peer in group.members:
             other = self.processes[peer]
             if peer == target.who or not other.alive:
                 continue
+            if link := other.links.pop(target.who, None):
+                link.cut = True
             target.to_peer(peer, epoch, "gone")
             other.to_peer(target.who, epoch, "gone")
 

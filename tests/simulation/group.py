@@ -84,6 +84,12 @@ class GroupMember(Process):
                 if peer != self.who:
                     self.to_peer(peer, group.announcement.epoch, "gone")
 
+    def reset_links(self) -> None:
+        """Lose what is on its way to the peers: a reset, a host that is gone."""
+        for link in self.links.values():
+            link.cut = True
+        self.links = {}
+
     def to_peer(self, peer: MemberId, epoch: Epoch, what: str, *rest: Any) -> None:
         target = self.world.processes.get(peer)
         if target is None:

@@ -100,6 +100,15 @@ class Monitor:
             raise Violation(
                 "Q-3", f"{told.epoch} has no member of {last.epoch}, of which some are alive"
             )
+        lost = {
+            (member.replica_id, member.incarnation)
+            for member in members
+            if not self.world.processes[member].alive or self.world.tried_to_fence(member)
+        }
+        for member in sorted(members - taking):  # a replica is lost with its first rank
+            left = (member.replica_id, member.incarnation) not in lost
+            if left and not self.resumed and not self.wipes:
+                raise Violation("Q-7", f"{told.epoch} leaves {member} behind, which is not fenced")
 
     def _keeps(self, told: Announcement, last: Announcement | None) -> None:
         """The committed step never falls but by a rollback, and no rollback is without cause."""
@@ -126,6 +135,8 @@ class Monitor:
         if outcome.verdict != "commit" or outcome.epoch is None:
             return
         attempt = (outcome.step, outcome.epoch)
+        if attempt in self.applied:
+            return
         taking = {seat.member for seat in told.members}
         taking |= {learner.seat.member for learner in told.learners}
         left = taking & set(self.members.get(outcome.epoch, ()))

@@ -107,28 +107,46 @@ class Plan:
 Pick = Callable[[int, int], int]
 
 
+# What the hard histories are made of comes up more often.
+OFTEN = ("kill", "lose host", "cut peers", "isolate", "pause", "crash service", "wipe service")
+WEIGHED = FAULTS + OFTEN * 3
+VOTING = MEMBER_MOMENTS.index("reduced"), MEMBER_MOMENTS.index("discarding")
+
+
 def make_plan(pick: Pick) -> Plan:
     """Build a plan out of choices ``pick(low, high)``, both ends included."""
     # Most histories of interest are short: two or three faults near each other.
-    faults = tuple(make_fault(pick) for _ in range(pick(0, 5)))
+    faults: list[Fault] = []
+    for _ in range(pick(0, 5)):
+        faults.append(make_fault(pick, faults[-1] if faults and pick(0, 1) else None))
     return Plan(
         seed=pick(0, 2**32),
         replicas=pick(1, 4),
         ranks=1 + (pick(0, 3) == 3),
-        steps=pick(2, 5),
-        exact=pick(0, 1) == 1,
-        slow=(0, 3, 15)[pick(0, 2)],
-        faults=faults,
+        steps=pick(2, 6),
+        exact=pick(0, 3) == 3,
+        slow=(0, 3, 15, 30)[pick(0, 3)],
+        faults=tuple(faults),
     )
 
 
-def make_fault(pick: Pick) -> Fault:
-    moment = MOMENTS[pick(0, len(MOMENTS) - 1)]
+def make_fault(pick: Pick, near: Fault | None = None) -> Fault:
+    """Build a fault, perhaps one that strikes soon after another."""
+    if near is not None and near.moment in MEMBER_MOMENTS:
+        place = MEMBER_MOMENTS.index(near.moment)
+        last = len(MEMBER_MOMENTS) - 1
+        moment = MEMBER_MOMENTS[pick(max(0, place - 1), min(last, place + 3))]
+        nth = max(1, near.nth + pick(-1, 3))
+    elif pick(0, 1):
+        moment, nth = MEMBER_MOMENTS[pick(*VOTING)], pick(1, 12)
+    else:
+        moment = MOMENTS[pick(0, len(MOMENTS) - 1)]
+        nth = pick(0, 80) if moment == "time" else pick(1, 12)
     return Fault(
-        kind=FAULTS[pick(0, len(FAULTS) - 1)],
+        kind=WEIGHED[pick(0, len(WEIGHED) - 1)],
         moment=moment,
-        nth=pick(0, 80) if moment == "time" else pick(1, 12),
-        who=pick(-1, 3),
+        nth=nth,
+        who=max(-1, pick(-4, 3)),
         span=(5, 20, 80, 150)[pick(0, 3)],
     )
 

@@ -39,6 +39,7 @@ class World(Faults):
         self.disk: Saved | None = None
         self.disk_full = 0
         self.damaged = False
+        self.fenced_at: dict[MemberId, float] = {}
         self.processes: dict[MemberId, Member] = {}
         self.incarnations: dict[str, int] = {}
         self.restarting: set[tuple[str, int]] = set()
@@ -107,6 +108,8 @@ class World(Faults):
             return
         self.engine.note(member.name, f"dies: {reason}")
         member.alive = False
+        if silently or self.engine.random.random() < 0.5:
+            member.reset_links()
         if not silently:
             member.leave_group()
         if member.session:
@@ -169,7 +172,12 @@ class World(Faults):
             if member.who.replica_id == seat.member.replica_id:
                 self.watch(service, member.seat)
 
+    def tried_to_fence(self, member: MemberId) -> bool:
+        """Tell whether a process was to be killed, and time enough was given."""
+        return self.engine.now - self.fenced_at.get(member, self.engine.now) > 1.99
+
     def fence(self, service: Service, seat: Seat) -> None:
+        self.fenced_at.setdefault(seat.member, self.engine.now)
         member = self.processes[seat.member]
         held = self.engine.held_until(HOST, member.host)
         if member.host in self.lost_agents or held:
