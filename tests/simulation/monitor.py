@@ -45,8 +45,8 @@ class Monitor:
         self.ends: list[MemberId] = []
 
     def ledger_steps(self) -> int:
-        """Return how many steps the ledgers tell of."""
-        return max((step for _, step, *_ in self.ledger), default=0)
+        """Return how far the run has come, as its ledgers tell."""
+        return max(((epoch.term, step) for _, step, epoch, *_ in self.ledger), default=(0, 0))[1]
 
     def ledger_term(self) -> int:
         """Return the highest term that they name."""

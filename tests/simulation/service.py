@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tests.simulation.engine import Link, Process, Violation
@@ -35,16 +36,15 @@ class Session:
         self.broken = False
 
     def to_service(self, message: Any) -> None:
-        self._up.send(self.service.run, self.service.hear, self, message)
-        if self.member.echoing:
-            later = self.service.engine.random.uniform(0.0, 1.0)
-            self.service.later(later, self.service.hear, self, message)
+        self._up.send(self._arrive, self.service, self.service.hear, (self, message))
 
     def to_member(self, message: Any) -> None:
-        self._down.send(self.member.run, self._hand_over, message)
-        if self.member.echoing:
-            later = self.service.engine.random.uniform(0.0, 1.0)
-            self.member.later(later, self._hand_over, message)
+        self._down.send(self._arrive, self.member, self._hand_over, (message,))
+
+    def _arrive(self, at: Process, act: Callable[..., None], args: tuple[Any, ...]) -> None:
+        at.run(act, *args)
+        if self.member.echoing:  # and once more, behind what came after it
+            at.later(at.engine.random.uniform(0.0, 1.0), act, *args)
 
     def _hand_over(self, message: Any) -> None:
         # A client that has dialled again never reads what is left of an older session.

@@ -159,7 +159,8 @@ def _conclude(s: Situation, decision: Decision, *, view: View, outcome: Outcome)
     learners = [(name, s.roster.newest[name]) for name in decision.learners]
     reports = [report for of in (*members, *learners) for report in s.roster.reports(of)]
     restorable = min(report.restorable_step for report in reports)
-    history = History(s.previous, None if s.by_hearsay else s.standing, s.began)
+    standing = None if s.by_hearsay else s.standing
+    history = History(s.previous, standing, s.began, s.ledger_steps)
     if why := why_restore(history, decision, restorable):
         nothing = Outcome(0, "none", why)
         everyone = sorted([*members, *learners])

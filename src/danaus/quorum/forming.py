@@ -36,11 +36,13 @@ class History:
         previous: The last quorum; None: none was.
         standing: Its announcement; None where it is known from its members only, or not at all.
         began: The run has, or may have, committed steps.
+        ledger_steps: Steps that the ledgers told of when this service started.
     """
 
     previous: QuorumRecord | None
     standing: Announcement | None
     began: bool
+    ledger_steps: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,9 @@ def why_restore(history: History, decision: Decision, restorable: int) -> str:
     standing = history.standing
     if decision.all_dead:
         return "" if _survived(standing, agreement) else "all of the last quorum are dead"
+    if standing is None and agreement.step < history.ledger_steps:
+        # There was a later quorum than the last one that anybody here has heard of.
+        return f"the ledger tells of {history.ledger_steps} steps, {agreement.step} are left"
     if standing is None:
         lacks = agreement.step < 0 or (agreement.step == 0 and history.began)
     else:

@@ -17,7 +17,7 @@ TAIL_BYTES = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class LedgerTraces:
-    """Steps that were committed, and the highest term named; 0 where there is none."""
+    """How far the latest lineage has come, and the highest term named; 0 where there is none."""
 
     steps: int = 0
     term: int = 0
@@ -25,14 +25,17 @@ class LedgerTraces:
 
 def read_traces(folder: Path) -> LedgerTraces:
     """Return what the ``*.jsonl`` files of a folder say; a missing folder says nothing."""
-    steps, term = 0, 0
+    furthest, term = (0, 0), 0
     for path in sorted(folder.glob("*.jsonl")):
         for line in _tail(path):
-            steps = max(steps, _number(line.get("step")) if line.get("line") == "committed" else 0)
             epoch = line.get("epoch")
-            term = max(term, _number(line.get("term")))
-            term = max(term, _number(epoch[0]) if isinstance(epoch, list) and epoch else 0)
-    return LedgerTraces(steps, term)
+            of = _number(epoch[0]) if isinstance(epoch, list) and epoch else 0
+            term = max(term, of, _number(line.get("term")))
+            # What a later term has rolled back does not count, however far it had come.
+            if line.get("line") in ("committed", "rolled_back"):
+                of = max(of, _number(line.get("term")))
+                furthest = max(furthest, (of, _number(line.get("step"))))
+    return LedgerTraces(furthest[1], term)
 
 
 def _tail(path: Path) -> list[dict[str, Any]]:

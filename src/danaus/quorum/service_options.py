@@ -45,7 +45,7 @@ class ServiceOptions:
             began: Something was saved before, so that nothing means that it was lost.
         """
         traces = read_traces(self.ledger)
-        lost = saved is None and (began or traces.steps > 0)
+        lost = saved is None and (began or traces.steps > 0 or traces.term > 0)
         # Where neither disk nor ledger names a term, the clock gives one that was not used: a
         # run takes far longer than a second for each of its terms.
         term = traces.term or (int(time.time()) if lost else 0)

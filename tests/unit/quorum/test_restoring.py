@@ -269,6 +269,20 @@ def test_a_service_without_its_disk_waits_before_it_believes_the_first_who_comes
     assert not town.all(Refuse)
 
 
+def test_members_of_an_older_quorum_than_the_ledger_tells_of_do_not_go_on_from_their_state() -> (
+    None
+):
+    town = Town(ledger_steps=9)
+    old = town.peer("a")
+    old.become(committed_step=4, fingerprint="f4", last_quorum=record(3, 5, "a"), seen_term=3)
+    old.become(restorable_step=2)
+    town.register(old)
+    town.wait(6.0)
+    town.join(old)
+    assert (town.last.start, town.last.committed_step) == ("restore", 2)
+    assert "the ledger tells of 9 steps, 4 are left" in town.last.reason
+
+
 # -- the end ------------------------------------------------------------------------------------
 
 

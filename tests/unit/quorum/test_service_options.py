@@ -53,7 +53,9 @@ def test_ledgers_tell_the_last_step_and_the_highest_term(tmp_path: Path) -> None
         '{"line":"rolled_back","step":5,"term":3}\n{"line":"committed","st'
     )
     (tmp_path / "b-0.jsonl").write_bytes(b"\xff\n[1]\n")
-    assert read_traces(tmp_path) == LedgerTraces(steps=7, term=3)
+    assert read_traces(tmp_path) == LedgerTraces(steps=5, term=3)
+    (tmp_path / "c-0.jsonl").write_text('{"line":"committed","step":6,"epoch":[3,1]}\n')
+    assert read_traces(tmp_path) == LedgerTraces(steps=6, term=3)
 
 
 def test_a_first_start_begins_at_the_first_epoch(tmp_path: Path) -> None:

@@ -1,0 +1,139 @@
+"""Plans of one shape each: the histories in which a certain rule is what saves the run.
+
+``family(seed)`` is one plan of it; the seed moves the moments a little and the messages freely.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from tests.simulation.plans import Fault, Plan, random_plan
+
+Family = Callable[[int], Plan]
+
+
+def any_history(seed: int) -> Plan:
+    return random_plan(10**6 + seed)
+
+
+def _shape(
+    *faults: tuple[str, str, tuple[int, int], int, int],
+    replicas: tuple[int, int] = (2, 3),
+    ranks: int = 1,
+    steps: int = 5,
+    slow: tuple[int, ...] = (0, 15, 30),
+) -> Family:
+    """Faults are (kind, moment, range of nth, who, span); a moment may be several, by ``|``."""
+
+    def family(seed: int) -> Plan:
+        chance = random.Random(seed)
+        return Plan(
+            seed=seed,
+            replicas=chance.randint(*replicas),
+            ranks=ranks,
+            steps=steps,
+            slow=chance.choice(slow),
+            faults=tuple(
+                Fault(kind, chance.choice(moment.split("|")), chance.randint(*nth), who, span)
+                for kind, moment, nth, who, span in faults
+            ),
+        )
+
+    return family
+
+
+cut_before_the_ballots = ("cut peers", "ballot sent|voted|ballot came", (1, 6), -1, 5)
+
+unequal_sums = _shape(("missum", "computed", (1, 4), -1, 5), cut_before_the_ballots)
+unequal_states = _shape(("flip", "computed", (1, 4), -1, 5), cut_before_the_ballots)
+
+seen_refusal = _shape(
+    ("refuse", "computed", (1, 4), -1, 5), ("kill", "voted", (1, 5), -1, 5), replicas=(3, 3)
+)
+
+committed_and_dead = _shape(
+    ("cut peers", "counted|committing", (1, 4), -1, 5),
+    ("kill", "applied", (1, 5), -1, 5),
+    slow=(15, 30),
+)
+committed_and_dead_ranks = _shape(
+    ("cut peers", "counted|committing", (1, 8), -1, 5),
+    ("kill", "applied", (1, 10), -1, 5),
+    ranks=2,
+    slow=(15, 30),
+)
+committed_and_restarted = _shape(
+    ("isolate from service", "counted", (1, 3), 1, 25),
+    ("cut peers", "counted|committing", (1, 3), -1, 5),
+    ("kill", "applied", (1, 3), -1, 5),
+    replicas=(2, 2),
+    slow=(15, 30),
+)
+
+two_attempts = _shape(
+    ("refuse", "computed", (1, 3), 0, 5),
+    ("pause", "voted", (1, 3), -1, 80),
+    ("cut peers", "ballot came|counted|committing", (4, 14), -1, 5),
+    replicas=(3, 3),
+    slow=(30,),
+)
+
+told_to_few = _shape(
+    ("cut peers", "ballot came|counted", (1, 8), -1, 5),
+    ("crash service", "announcing", (3, 5), -1, 5),
+    ("kill", "applied|discarding", (1, 5), -1, 5),
+    replicas=(3, 3),
+)
+
+lost_disk_and_lost_members = _shape(
+    ("isolate", "time", (4, 6), 0, 150),
+    ("isolate", "time", (4, 6), 1, 150),
+    ("wipe service", "time", (140, 150), -1, 5),
+    ("isolate", "time", (140, 150), 2, 150),
+    replicas=(3, 3),
+    steps=80,
+    slow=(0,),
+)
+only_newcomers = _shape(
+    ("isolate", "time", (5, 10), 0, 150),
+    ("replace", "time", (5, 15), 0, 5),
+    replicas=(1, 1),
+    steps=40,
+    slow=(0,),
+)
+
+echoes = _shape(
+    ("echo", "time", (0, 0), 0, 5),
+    ("echo", "time", (0, 0), 1, 5),
+    ("cut peers", "ballot came|voted|computed", (1, 12), -1, 5),
+    ("cut service", "joined|announced", (1, 8), -1, 5),
+    steps=8,
+)
+
+a_learner = _shape(("kill", "computed|applied", (1, 8), -1, 5), replicas=(2, 4), steps=20)
+a_learner_that_fails = _shape(
+    ("kill", "computed|applied", (1, 8), -1, 5),
+    ("isolate from peers", "learning", (1, 1), -1, 80),
+    replicas=(2, 4),
+    steps=20,
+)
+a_restore_that_fails = _shape(
+    ("kill all", "applied", (6, 12), -1, 5),
+    ("damage checkpoint", "restoring", (1, 2), -1, 5),
+    steps=12,
+    slow=(0,),
+)
+a_spoiled_checkpoint = _shape(
+    ("flip", "applied", (4, 9), 0, 5),
+    ("kill all", "applied", (13, 30), -1, 5),
+    replicas=(3, 3),
+    steps=12,
+    slow=(0,),
+)
+a_learner_of_the_first_state = _shape(
+    ("flip", "computed", (1, 2), -1, 5),
+    ("isolate from peers", "learning", (1, 1), -1, 80),
+    replicas=(3, 4),
+    steps=3,
+)
