@@ -105,6 +105,19 @@ EACH_ONCE = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.strict
+@EACH_ONCE
+def test_abort_releases_within_50_ms(with_process, what):
+    """Q-5, also where the peer is stopped."""
+    group, peer, started = with_process
+    peer.stop()
+    vote = functools.partial(group.exchange_small, b"vote", deadline=soon())
+    member = Member(reduction(group) if what == "reduce" else vote)
+    assert started.wait(10)
+    group.abort("it hangs")
+    assert member.ended_within(0.05)
+
+
 @EACH_ONCE
 def test_abort_releases_a_waiter_whose_peer_is_stopped(with_process, what):
     group, peer, started = with_process
