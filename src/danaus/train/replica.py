@@ -108,15 +108,14 @@ class ReplicaWork:
 
     # -- checkpoints ------------------------------------------------------------------------
 
-    def checkpoint(self, step: int, epoch: Epoch) -> Written | None:
-        """Write a checkpoint if one is due after ``step``; None if it is not.
-
-        One is due every ``checkpoint.every_steps`` and after the last step.
-        """
+    def checkpoint_is_due(self, step: int) -> bool:
+        """Tell whether to write one after ``step``: every ``checkpoint.every_steps``, and last."""
         config = self.trainer.config
         every, last = config.checkpoint.every_steps, config.step.num_steps
-        if not every or (step % every and step != last):
-            return None
+        return bool(every) and (step % every == 0 or step == last)
+
+    def checkpoint(self, step: int, epoch: Epoch) -> Written:
+        """Write a checkpoint of the state after ``step``."""
         place = self.place
         writer = Writer(place.replica_id, (epoch.term, epoch.n), place.rank, place.num_ranks)
         return self._checkpoints.write(step, self.trainer.state(), writer)
