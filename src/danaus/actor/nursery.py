@@ -56,7 +56,7 @@ class Nursery:
         for name in dict.fromkeys((*_ALWAYS, *self._settings.preload)):
             try:
                 importlib.import_module(name)
-            except ImportError as error:
+            except (ImportError, OSError) as error:  # a library that cannot be loaded, too
                 missing[name] = str(error)
         missing.pop("uvloop", None)
         gc.collect()
