@@ -14,6 +14,7 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,10 +73,13 @@ def of_kind(*kinds: str) -> list[Block]:
     return [block for block in BLOCKS if block.kind in kinds]
 
 
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT / "src"), "NO_COLOR": "1", "COLUMNS": "120"}
+
+
 def run(*command: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "NO_COLOR": "1", "COLUMNS": "120"}
     ended = subprocess.run(
-        command, capture_output=True, text=True, timeout=RUN_LIMIT_S, cwd=folder, env=environment,
+        command, capture_output=True, text=True, timeout=RUN_LIMIT_S, cwd=folder, env=environment(),
         stdin=subprocess.DEVNULL, check=False,
     )  # fmt: skip
     assert ended.returncode == 0, f"{command}\n{ended.stdout}\n{ended.stderr}"
@@ -102,10 +106,61 @@ def test_python_runs(block, tmp_path, no_leaks):
     run(sys.executable, "block.py", folder=tmp_path)
 
 
+def side_of(block: Block, *signs: str) -> str:
+    """A diff's program before it is applied ("-") or after ("+")."""
+    lines = [
+        line for line in block.text.splitlines(keepends=True) if line[0] in (" ", "\n", *signs)
+    ]
+    return "".join(line[1:] for line in lines)
+
+
 @pytest.mark.parametrize("block", of_kind("diff"), ids=str)
 def test_diffs_leave_valid_python(block):
-    kept = [line for line in block.text.splitlines() if not line.startswith(("-", "@@", "+++"))]
-    ast.parse("\n".join(line[1:] for line in kept))
+    for sign in "-+":
+        ast.parse(side_of(block, sign))
+
+
+YOURS = """
+import atexit, sys, torch
+from torch import nn
+
+torch.set_num_threads(1)
+
+def build_model():
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+    name = "-".join(["weights", *sys.argv[1:]])
+    atexit.register(lambda: torch.save(list(model.parameters()), name))
+    return model
+
+def batch(step, m):
+    return torch.randn(5, 4, generator=torch.Generator().manual_seed(100 * step + m))
+
+def loss_of(model, inputs):
+    return (model(inputs) - inputs.sum(dim=1, keepdim=True)).square().sum(), len(inputs)
+"""
+
+
+def test_the_loop_of_the_readme_trains_as_it_did_before(tmp_path, no_leaks):
+    import torch
+
+    (block,) = of_kind("diff")
+    (tmp_path / "yours.py").write_text(YOURS)
+    (tmp_path / "before.py").write_text(side_of(block, "-"))
+    (tmp_path / "train.py").write_text(side_of(block, "+"))
+    service = [sys.executable, "-m", "danaus.quorum.service", "--run", str(tmp_path / "run")]
+    programs = [("before.py",), ("train.py", "a", "0"), ("train.py", "b", "0")]
+    with (
+        subprocess.Popen(
+            [*service, "--expected-replicas", "2"], env=environment(), stdin=subprocess.PIPE
+        ),
+        ThreadPoolExecutor() as threads,
+    ):
+        for each in [threads.submit(run, sys.executable, *p, folder=tmp_path) for p in programs]:
+            each.result()
+    before, a, b = (torch.load(tmp_path / f"weights{name}") for name in ("", "-a-0", "-b-0"))
+    for ours, others, plain in zip(a, b, before, strict=True):
+        assert torch.equal(ours, others)
+        torch.testing.assert_close(ours, plain, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -118,6 +173,14 @@ def test_links_lead_somewhere(page):
         assert target.exists(), f"{page.name} links to {link}"
         if anchor and target.suffix == ".md":
             assert anchor in anchors(target), f"{page.name} links to {link}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_that_are_named_exist(page):
+    named = re.findall(
+        r"`((?:src|tests|examples|tools)/[\w./]+)`", page.read_text(encoding="utf-8")
+    )
+    assert not [name for name in named if not (ROOT / name).exists()]
 
 
 def anchors(page: Path) -> set[str]:

@@ -144,6 +144,7 @@ class Manager:
             ConfigError: The loop's body left a try before its last microbatch.
             NoQuorum: The service refuses; its words say what to do.
             Diverged: Replicas disagree after replaying (Q-9).
+            StepImpossible: A step was refused again and again (a gradient that is not finite).
         """
         try:
             for attempt in self._participant.attempts():

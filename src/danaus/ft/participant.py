@@ -93,7 +93,6 @@ class Participant:
     Raises (from ``attempts``):
         NoQuorum: The service refuses; its words say what to do.
         Diverged: Replicas disagree after replaying (Q-9).
-        ServiceLost: The quorum service stays away.
         StepImpossible: What the members compute is not fit to be applied, again and again.
     """
 

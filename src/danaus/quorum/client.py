@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -55,10 +56,14 @@ from danaus.wire.session import Session, open_session
 
 HEARTBEAT_S = 0.2
 CLOSE_LIMIT_S = 2.0
+PATIENCE_S = 10.0
+"""Who waits longer for a quorum says so in its log, and why (Q-8)."""
 _OPEN_LIMIT_S = 1.0
 _LOST_LIMIT_S = 1.0
 _PAUSE_S = 0.1
 _LOOK_S = 1.0
+
+_log = logging.getLogger("danaus.quorum")
 
 OnChange = Callable[[ChangePending], None]
 OnAbort = Callable[[AbortExchange], None]
@@ -144,10 +149,14 @@ class QuorumClient:
         with self._changed:
             self._ask, self._waiting = ask, ""
         self._call(self._send_ask)
+        patience = Deadline.after(PATIENCE_S)
         with self._changed:
             try:
                 while ask.answer is None:
                     self._check(deadline)
+                    if patience.passed:
+                        _log.warning("%s waits: %s", self._seat.member, self._reason())
+                        patience = Deadline.after(PATIENCE_S)
                     limit_s = _LOOK_S if deadline is None else deadline.remaining_s()
                     self._changed.wait(min(_LOOK_S, limit_s))
             finally:

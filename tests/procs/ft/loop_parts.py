@@ -64,15 +64,17 @@ def plain_bits() -> str:
 class Says(Observer):
     def __init__(self, name: str) -> None:
         self.name = name
+        self.num_computed = 0
 
     def say(self, text: str) -> None:
         os.write(1, f"{self.name} {text}\n".encode())
 
     def committed(self, line: Committed, result: StepResult) -> None:
         self.say(f"step {line.step} by {len(line.members)}")
+        self.say(f"computed {line.step} {self.num_computed}")
 
     def learned(self, step: int, num_bytes_by_donor: dict[str, int], duration_s: float) -> None:
-        self.say(f"learned {step}")
+        self.say(f"learned {step} {sum(num_bytes_by_donor.values())}")
 
 
 def train(folder: str, gate: int, name: str, incarnation: int) -> None:
@@ -82,10 +84,12 @@ def train(folder: str, gate: int, name: str, incarnation: int) -> None:
     place = Place.in_folder(folder, name, incarnation)
     with Manager(model, optimizer_of(model), place, plan=PLAN, observer=says) as manager:
         for step in manager.steps():
+            says.num_computed = 0
             if step.number == HOLD + 1:
                 os.read(gate, 1)
             for microbatch in step.microbatches():
                 step.backward(*loss_of(model, step.number, microbatch))
+                says.num_computed += 1
     says.say(f"bits {bits_of(model)}")
 
 

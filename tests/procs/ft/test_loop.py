@@ -8,14 +8,16 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.procs.ft.loop_parts import HOLD, PLAN, plain_bits
+from tests.procs.ft.loop_parts import HOLD, PLAN, network, optimizer_of, plain_bits
 
 from danaus.core.clock import Deadline
 from danaus.core.journal import read
+from danaus.ft.plain_work import PlainWork
 
 SOURCE = Path(__file__).parents[3] / "src"
 LIMIT_S = 50.0
@@ -107,6 +109,12 @@ def run(tmp_path):
     started.close()
 
 
+def num_bytes_of_state() -> int:
+    model = network()
+    state = PlainWork(model, optimizer_of(model)).state()
+    return sum(tensor.numel() * tensor.element_size() for tensor in state.values())
+
+
 def begin(run: Run) -> None:
     for name in "abc":
         run.start(name)
@@ -116,6 +124,12 @@ def begin(run: Run) -> None:
 def end_with_the_bits_of_a_plain_loop(run: Run) -> None:
     run.all_say(f"step {PLAN.num_steps} by 3", *"abc")
     run.all_say(f"bits {plain_bits()}", *"abc")
+    computed = Counter[int]()
+    for lines in run.lines.values():
+        for step, count in (line.split()[1:] for line in lines if line.startswith("computed")):
+            computed[int(step)] += int(count)
+    # What the killed one had done until then is not among the lines of its second life.
+    assert {computed[step] for step in range(HOLD + 1, PLAN.num_steps + 1)} == {PLAN.num_leaves}
 
 
 def test_a_killed_replica_is_gone_a_second_later_and_learns_when_it_is_back(run):
@@ -126,7 +140,7 @@ def test_a_killed_replica_is_gone_a_second_later_and_learns_when_it_is_back(run)
     run.all_say(f"step {HOLD + 1} by 2", "a", "c")
     assert time.monotonic() - killed < run.heartbeat_limit_s
     run.start("b", incarnation=1)
-    run.said("b", "learned")
+    assert int(run.said("b", "learned").split()[2]) == num_bytes_of_state()
     end_with_the_bits_of_a_plain_loop(run)
     (fence,) = run.journal("quorum_fenced")
     assert "its connection closed 1." in str(fence["reason"])

@@ -263,6 +263,16 @@ def wait_for_reason(client: QuorumClient, report: StepReport) -> None:
                 raise
 
 
+def test_who_waits_long_says_so_and_why(
+    service: ServiceProcess, members: Members, monkeypatch, caplog
+) -> None:
+    monkeypatch.setattr("danaus.quorum.client.PATIENCE_S", 0.0)
+    client = members.add("a").client
+    with pytest.raises(ServiceLost):
+        client.join(StepReport(0, "seed"), Deadline.after(0.2))
+    assert f"a/0#0 waits: the quorum service at {service.address} is away" in caplog.text
+
+
 def test_bad_options_are_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
     command = [
         sys.executable, "-m", "danaus.quorum.service", "--folder", str(tmp_path / "q"),
