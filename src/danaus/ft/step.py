@@ -159,16 +159,14 @@ class StepMachine:
 
     def _announced(self, event: Announced) -> Instructions:
         told = event.announcement
-        if self._last_epoch is not None and told.epoch <= self._last_epoch:
+        asked = self.stage is Stage.JOINING
+        is_old = self._last_epoch is not None and told.epoch <= self._last_epoch
+        # The end of the run that nobody asked for comes again, and nothing else, to one who asks.
+        if is_old or (told.finished and not asked):
             return ()
-        if told.finished and self.stage is not Stage.JOINING:
-            return ()  # comes again, and alone, once this member asks
         self._last_epoch = told.epoch
-        if self.stage is not Stage.JOINING:
-            # Nobody asked: decided on a report that no longer holds.  Never followed, not even
-            # when it comes again after this member has joined.
-            return ()
-        return self._follow(told)
+        # What answers no ask rests on a report that no longer holds; it is never followed.
+        return self._follow(told) if asked else ()
 
     def _change_known(self, event: ChangeKnown) -> Instructions:
         if event.epoch == self.epoch:

@@ -35,7 +35,6 @@ from danaus.quorum.disk import QuorumDisk
 from danaus.quorum.events import (
     Abort,
     Announce,
-    Beaten,
     DeathReported,
     Disconnected,
     DiskFailed,
@@ -43,26 +42,20 @@ from danaus.quorum.events import (
     Fence,
     HangSuspected,
     Instruction,
-    JoinAsked,
-    LeaveAsked,
     NotifyPending,
     Persist,
     ProbeProcess,
     RebuildAsked,
     Refuse,
-    Registered,
     Started,
     TellWaiting,
     TimePassed,
     Unreachable,
     WakeAt,
 )
+from danaus.quorum.hearing import event_of, speaker
 from danaus.quorum.messages import (
-    FromReplica,
     FromService,
-    Heartbeat,
-    Join,
-    Leave,
     MemberId,
     Register,
     Seat,
@@ -157,9 +150,9 @@ class QuorumService:
                 if isinstance(message, Register):
                     seat = message.seat
                     self._seat(session, seat)
-                elif seat is None or _speaker(message) != seat.member:
+                elif seat is None or speaker(message) != seat.member:
                     raise FrameDamaged(session.peer, "it speaks for another process")
-                self._feed(_event_of(message))
+                self._feed(event_of(message))
         except ChannelClosed:
             pass
         except FrameDamaged as damage:
@@ -310,22 +303,6 @@ _ORDERS: dict[type, Callable[[QuorumService, Any], None]] = {
     ProbeProcess: QuorumService._probe,
     Fence: QuorumService._fence,
 }
-
-
-def _speaker(message: FromReplica) -> MemberId:
-    return message.seat.member if isinstance(message, Register | Join) else message.member
-
-
-def _event_of(message: FromReplica) -> Event:
-    match message:
-        case Register():
-            return Registered(message.seat, message.standing)
-        case Heartbeat():
-            return Beaten(message.member, message.standing)
-        case Join():
-            return JoinAsked(message)
-        case Leave():
-            return LeaveAsked(message.member, message.reason)
 
 
 async def serve(options: ServiceOptions) -> None:
