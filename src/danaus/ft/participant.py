@@ -36,7 +36,7 @@ from danaus.ft.stopwatch import Stopwatch
 from danaus.ft.work import StepResult, Work
 from danaus.quorum.client import QuorumClient
 from danaus.quorum.messages import AbortExchange, ChangePending, Epoch, Seat
-from danaus.wire.address import Address
+from danaus.wire.address import Address, advertised
 from danaus.wire.blocking import PeerListener
 from danaus.wire.position import Phase
 from danaus.wire.secret import Secret
@@ -139,7 +139,7 @@ class Participant:
             Seat(
                 member=place.member,
                 num_ranks=place.num_ranks,
-                data_address=str(self._listener.address),
+                data_address=str(self._reachable_at()),
                 agent_address=place.agent_address,
                 process_id=place.process_id,
             ),
@@ -147,6 +147,10 @@ class Participant:
             on_abort=self._flags.abort_exchange,
         )
         self._attempt: Attempt | None = None
+
+    def _reachable_at(self) -> Address:
+        """Return where peers dial this process: those who reach the service reach it (W-4)."""
+        return advertised(self._listener.address, Address.parse(self._place.quorum_address))
 
     def __enter__(self) -> Self:
         return self
