@@ -63,6 +63,9 @@ committed_and_dead_ranks = _shape(
     ranks=2,
     slow=(15, 30),
 )
+committed_by_one_rank = _shape(
+    ("cut peers", "counted|committing", (1, 8), -1, 5), ranks=2, slow=(15, 30)
+)
 committed_and_restarted = _shape(
     ("isolate from service", "counted", (1, 3), 1, 25),
     ("cut peers", "counted|committing", (1, 3), -1, 5),
@@ -71,13 +74,17 @@ committed_and_restarted = _shape(
     slow=(15, 30),
 )
 
-two_attempts = _shape(
-    ("refuse", "computed", (1, 3), 0, 5),
-    ("pause", "voted", (1, 3), -1, 80),
-    ("cut peers", "ballot came|counted|committing", (4, 14), -1, 5),
-    replicas=(3, 3),
-    slow=(30,),
-)
+
+def two_attempts(seed: int) -> Plan:
+    """One comes back with its gradient of a refused attempt while the next is voted on."""
+    chance = random.Random(seed)
+    faults = (
+        Fault("refuse", "computed", chance.randint(1, 3)),
+        Fault("isolate from service", "computed", 1, who=2, span=chance.randint(70, 110)),
+        Fault("cut peers", chance.choice(("counted", "committing")), chance.randint(4, 5)),
+    )
+    return Plan(seed=seed, replicas=3, steps=3, slow=30, faults=faults)
+
 
 told_to_few = _shape(
     ("cut peers", "ballot came|counted", (1, 8), -1, 5),
@@ -124,16 +131,17 @@ a_restore_that_fails = _shape(
     steps=12,
     slow=(0,),
 )
-a_spoiled_checkpoint = _shape(
-    ("flip", "applied", (4, 9), 0, 5),
-    ("kill all", "applied", (13, 30), -1, 5),
-    replicas=(3, 3),
-    steps=12,
-    slow=(0,),
-)
-a_learner_of_the_first_state = _shape(
-    ("flip", "computed", (1, 2), -1, 5),
-    ("isolate from peers", "learning", (1, 1), -1, 80),
-    replicas=(3, 4),
-    steps=3,
-)
+
+
+def a_spoiled_checkpoint(seed: int) -> Plan:
+    """A bit flips just before a checkpoint is written; soon after all are killed."""
+    chance = random.Random(seed)
+    flip = chance.randint(4, 12)
+    faults = (
+        Fault("flip", "applied", flip),
+        Fault("kill all", "applied", flip + chance.randint(3, 8)),
+    )
+    return Plan(seed=seed, replicas=3, steps=12, faults=faults)
+
+
+alone_against = _shape(("refuse", "computed", (1, 4), -1, 5), replicas=(1, 1))

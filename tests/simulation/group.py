@@ -134,6 +134,7 @@ class GroupMember(Process):
         self.early = {epoch: held for epoch, held in self.early.items() if epoch > told.epoch}
 
     def do_Compute(self, order: Compute) -> None:  # noqa: N802
+        self.world.monitor.computing(self, order.step, order.epoch)
         if not self.happens("computing"):
             return
         if self.failing:

@@ -221,10 +221,18 @@ class Monitor:
                 "Q-9", f"{member.name} and {other} enter {told.epoch} with unequal states"
             )
 
+    def computing(self, member: Member, step: int, epoch: Epoch) -> None:
+        """Q-2: where one vote names a change, all turn to the service after that step."""
+        before = self.votes.get((step - 1, epoch), {})
+        if any(ballot.change_pending for ballot in before.values()):
+            raise Violation("Q-2", f"{member.name} goes on in {epoch}, which is to change")
+
     def voting(self, member: Member, ballot: Ballot) -> None:
         cast = self.votes.setdefault((ballot.step, ballot.epoch), {})
         if member.who in cast:
             raise Violation("T-1", f"{member.name} votes twice on {ballot.step} in {ballot.epoch}")
+        if ballot.epoch in self.holding:
+            raise Violation("H-1", f"{member.name} takes a step in {ballot.epoch}, which holds")
         promise = self.promised.get(member.who)
         if promise is not None and ballot.epoch <= promise:
             raise Violation(

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 
-def put_in_place(patch: pytest.MonkeyPatch, where: str, old: str, new: str) -> None:
-    """Replace ``old`` by ``new`` in the function at ``where`` (``module:Class.function``).
+def put_in_place(patch: pytest.MonkeyPatch, where: str, *changes: tuple[str, str]) -> None:
+    """Make textual changes (old, new) to the function at ``where`` (``module:Class.function``).
 
     Raises:
-        AssertionError: The function does not hold ``old`` exactly once.
+        AssertionError: The function does not hold an old text exactly once.
     """
     module_name, _, path = where.partition(":")
     module = importlib.import_module(module_name)
@@ -28,9 +28,11 @@ def put_in_place(patch: pytest.MonkeyPatch, where: str, old: str, new: str) -> N
         owner = getattr(owner, part)
     original = getattr(owner, name)
     source = textwrap.dedent(inspect.getsource(original))
-    assert source.count(old) == 1, f"{where} holds {source.count(old)} times: {old}"
+    for old, new in changes:
+        assert source.count(old) == 1, f"{where} holds {source.count(old)} times: {old}"
+        source = source.replace(old, new)
     space: dict[str, Any] = {}
-    code = compile(f"from __future__ import annotations\n{source.replace(old, new)}", where, "exec")
+    code = compile(f"from __future__ import annotations\n{source}", where, "exec")
     exec(code, module.__dict__ | {}, space)
     mutant = _bound_to(module.__dict__, space[name])
     patch.setattr(owner, name, mutant)

@@ -1,0 +1,275 @@
+"""Each rule that a run's truth rests on, broken: the simulation must notice.
+
+A mutant is a change of one line in a pure function.  It must violate a promise within a bounded
+number of schedules of the family in which its rule matters; the machines as they are must not.
+What no history can bring about (a member prepared in an epoch that another never entered) is
+held by ``tests/unit/quorum/test_resolve.py`` and ``tests/unit/ft``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from tests.simulation import families
+from tests.simulation.engine import Violation
+from tests.simulation.families import Family
+from tests.simulation.mutants import put_in_place
+from tests.simulation.world import run
+
+MOST_SCHEDULES = 400
+SOUND_SCHEDULES = 25
+
+Change = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A broken rule: where which text is replaced, and the histories that tell."""
+
+    rule: str
+    family: Family
+    changes: tuple[tuple[str, tuple[Change, ...]], ...]
+
+
+def mutant(rule: str, family: Family, where: str, *changes: Change) -> Mutant:
+    return Mutant(rule, family, ((where, changes),))
+
+
+RESOLVE, CONVENE = "danaus.quorum.resolve:", "danaus.quorum.convene:"
+DECISION, STATE = "danaus.quorum.decision:", "danaus.quorum.state:QuorumMachine."
+FORMING, STEP = "danaus.quorum.forming:", "danaus.ft.step:StepMachine."
+TALLY, HOLDING = "danaus.ft.tally:", "danaus.ft.holding:"
+
+OF_ANY_INCARNATION = """(report := next((
+        r for o in s.roster.processes if (o.replica_id, o.rank) == (member.replica_id, member.rank)
+        and (r := s.roster.report(o)) is not None), None)) is not None"""
+NEVER_TOLD_AGAIN = (
+    STATE + "_knows_not",
+    (("return not known or max(known) < s.standing.epoch", "return False"),),
+)
+
+OUTCOME = [
+    mutant(
+        "a step that any joiner has committed is committed",
+        families.committed_by_one_rank,
+        RESOLVE + "resolve",
+        ("if _lags(survivors, committed):", "if False:"),
+    ),
+    mutant(
+        "what all who are left were prepared for is committed",
+        families.committed_and_dead,
+        RESOLVE + "_decide",
+        ('"commit",', '"discard",'),
+    ),
+    mutant(
+        "a refusal that is known discards",
+        families.seen_refusal,
+        RESOLVE + "_decide",
+        (" or kept.refused_seen", ""),
+    ),
+    mutant(
+        "who had not voted discards",
+        families.any_history,
+        RESOLVE + "_decide",
+        ("    if unprepared:", "    if False:"),
+    ),
+    mutant(
+        "unequal digests discard",
+        families.unequal_sums,
+        RESOLVE + "_differing",
+        ('f"reduced gradients of step {step}": kept.digest,', ""),
+    ),
+    mutant(
+        "unequal states before the step discard",
+        families.unequal_states,
+        RESOLVE + "_differing",
+        ('f"states before step {step}": survivors[member].fingerprint,', ""),
+    ),
+    mutant(
+        "ranks are compared with their like only",
+        families.committed_and_dead_ranks,
+        RESOLVE + "_differing",
+        ("(what, member.rank)", "(what, 0)"),
+    ),
+    mutant(
+        "the restarted count as dead, not as unprepared",
+        families.committed_and_restarted,
+        CONVENE + "open_outcome",
+        (
+            "(report := s.roster.report(member)) is not None",
+            OF_ANY_INCARNATION,
+        ),
+        ("and s.roster.is_newest(incarnation_of(member))", ""),
+        ("and not s.roster.loss(incarnation_of(member))", ""),
+    ),
+    mutant(
+        "a gradient kept from another attempt is not applied",
+        families.two_attempts,
+        RESOLVE + "follows",
+        ("and outcome.epoch in (None, kept.epoch)", ""),
+    ),
+    mutant(
+        "an outcome is saved before it is told",
+        families.any_history,
+        CONVENE + "_answer",
+        ("s.out.append(Announce(told", "s.out.insert(-1, Announce(told"),
+    ),
+    Mutant(
+        "an outcome that was saved stands",
+        families.told_to_few,
+        (
+            (CONVENE + "open_outcome", (("if any(follows(", "if False and any(follows("),)),
+            NEVER_TOLD_AGAIN,
+        ),
+    ),
+]
+
+QUORUM = [
+    mutant(
+        "without its disk the service waits for all of the largest quorum it hears of",
+        families.lost_disk_and_lost_members,
+        DECISION + "_unsafe",
+        ("if view.disk_lost:", "if False:"),
+    ),
+    mutant(
+        "what the ledger tells of is not forgotten",
+        families.lost_disk_and_lost_members,
+        FORMING + "why_restore",
+        ("agreement.step < history.ledger_steps", "False"),
+    ),
+    mutant(
+        "a quorum follows another only with a member of it",
+        families.only_newcomers,
+        DECISION + "_unsafe",
+        ('if fates and "back" not in fates.values()', "if False"),
+    ),
+    mutant(
+        "a rollback begins a new term",
+        families.any_history,
+        CONVENE + "_announce",
+        ("new_term = s.by_hearsay or", "new_term = False and"),
+    ),
+    mutant(
+        "where all are dead the run goes on from a checkpoint",
+        families.any_history,
+        FORMING + "why_restore",
+        ("if decision.all_dead:", "if False:"),
+    ),
+    mutant(
+        "who is left behind is fenced first",
+        families.any_history,
+        CONVENE + "_fences",
+        ('return f"fencing {member}: {process.fence_reason}"', "continue"),
+    ),
+    Mutant(
+        "an ask that comes again is not another",
+        families.echoes,
+        (
+            (STATE + "_join_asked", (("if join.number <= process.number:", "if False:"),)),
+            NEVER_TOLD_AGAIN,
+        ),
+    ),
+]
+
+MEMBER = [
+    mutant(
+        "a member commits with all votes only",
+        families.any_history,
+        TALLY + "tally",
+        ("if len(ballots) < len(members):", "if False:"),
+    ),
+    mutant(
+        "a member commits with no vote against",
+        families.alone_against,
+        TALLY + "objection",
+        ('if ballot.vote != "prepared":', "if False:"),
+    ),
+    mutant(
+        "a member commits with one digest only",
+        families.unequal_sums,
+        TALLY + "objection",
+        ('if against := _differing(group, "digest"):', "if False:"),
+    ),
+    mutant(
+        "unequal states veto the step",
+        families.any_history,
+        TALLY + "objection",
+        ("against = veto and", "against = False and"),
+    ),
+    mutant(
+        "nothing is committed alone",
+        families.any_history,
+        STEP + "_counted",
+        ('if count.count == "commit":', 'if count.count != "refused":'),
+    ),
+    mutant(
+        "joining promises no vote in an older epoch",
+        families.any_history,
+        STEP + "_in",
+        ("self.stage is stage", "self.stage in (stage, Stage.JOINING)"),
+    ),
+    mutant(
+        "a refusal that is known is told",
+        families.any_history,
+        STEP + "_counted",
+        ("refused_seen=refused,", "refused_seen=False,"),
+    ),
+    mutant(
+        "older announcements are not followed",
+        families.any_history,
+        STEP + "_announced",
+        ("told.epoch <= self._last_epoch", "False"),
+    ),
+    mutant(
+        "members that are held take no step",
+        families.a_learner,
+        STEP + "_go_on",
+        ("told.hold or ", ""),
+    ),
+    mutant(
+        "a change that another names is followed by all at once",
+        families.a_learner,
+        STEP + "_counted",
+        ("self._leave or count.change_pending", "self._leave"),
+    ),
+    mutant(
+        "a transfer that fails leaves nothing that counts",
+        families.a_learner_that_fails,
+        STEP + "_follow",
+        ("Stage.LEARNING\n        self.state = SPOILED", "Stage.LEARNING"),
+    ),
+    mutant(
+        "a restore that fails leaves nothing that counts",
+        families.a_restore_that_fails,
+        STEP + "_follow",
+        ("Stage.RESTORING\n        self.state = SPOILED", "Stage.RESTORING"),
+    ),
+    mutant(
+        "a checkpoint of a flipped bit is not restored",
+        families.a_spoiled_checkpoint,
+        HOLDING + "Restorable.agreed",
+        ("if self._written.pop(step, None) == fingerprint:", "if self._written.pop(step, None):"),
+    ),
+]
+
+MUTANTS = [*OUTCOME, *QUORUM, *MEMBER]
+FAMILIES = list({m.family: None for m in MUTANTS})
+
+
+@pytest.mark.parametrize("broken", MUTANTS, ids=lambda m: m.rule)
+def test_a_broken_rule_is_noticed(broken: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+    for where, changes in broken.changes:
+        put_in_place(monkeypatch, where, *changes)
+    for seed in range(MOST_SCHEDULES):
+        try:
+            run(broken.family(seed))
+        except Violation:
+            return
+    pytest.fail(f"{MOST_SCHEDULES} schedules did not notice that this is broken: {broken.rule}")
+
+
+@pytest.mark.parametrize("seed", range(SOUND_SCHEDULES))
+def test_the_rules_as_they_are_hold_in_the_same_schedules(seed: int) -> None:
+    for family in FAMILIES:
+        run(family(seed))
