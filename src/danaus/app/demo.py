@@ -17,7 +17,7 @@ from rich.console import Console
 from danaus.app.experiment import RunOrder
 from danaus.app.fault_script import FaultScript
 from danaus.app.launch import Launched, run_folder_of, say, say_stopped, watch
-from danaus.app.narrator import LineTail, Narrator
+from danaus.app.narrator import Narrator
 from danaus.app.opening import opening
 from danaus.app.progress import Progress
 from danaus.app.run_folder import RunFolder
@@ -83,27 +83,57 @@ def run_demo(settings: DemoConfig, *, text: str, console: Console) -> int:
     for line in (*opening(settings, folder.path, text), *_plan(settings)):
         say(console, line)
     orders = _order(settings, folder.path, text), _reference_order(settings, folder, text)
+    with StopSignals() as signals:
+        runs = Launched("demo", orders[0]), Launched("undisturbed", orders[1])
+        path, step = folder.path, _show_run(runs, settings, console, signals=signals)
+        if not signals.asked and not runs[1].wait(0.0):
+            path = folder.undisturbed
+            step = _show_reference(runs, step, console, signals=signals)
+        ends = [Ending() if signals.hurried else ending_of(each) for each in runs]
+    if signals.asked and not all(end.known for end in ends):
+        return say_stopped(console, path, asked=signals.asked, step=step)
+    return show(folder, *ends, console=console)
+
+
+Runs = tuple[Launched, Launched]
+"""The run that is hit, and the undisturbed one."""
+
+
+def _show_run(runs: Runs, settings: DemoConfig, console: Console, *, signals: StopSignals) -> int:
+    """Hit the run and show it until it ends; return the step that it has come to."""
+    folder = run_folder_of(settings)
     progress = Progress(settings.step.num_steps, settings.replicas, console=console)
     narrator = Narrator(folder, settings.replica_ids, progress)
-    with Journal(folder.journal_path) as journal, StopSignals() as signals:
-        run, reference = Launched("demo", orders[0]), Launched("undisturbed", orders[1])
-        script = Script(FaultScript(run, journal), settings)
-        twin = _Twin(reference, LineTail(folder.undisturbed / "metrics" / "replica-0.jsonl"))
+    with Journal(folder.journal_path) as journal, progress:
+        script = Script(FaultScript(runs[0], journal), settings)
 
         def poll() -> None:
             narrator.poll()
-            if run.wait(0.0):
-                if ending_of(run).error is not None:
-                    twin.end_after(narrator.step)
-            else:
+            if not runs[0].wait(0.0):
                 script.poll(narrator.step, narrator.members)
 
-        with progress:
-            watch([run, reference], poll, signals=signals, progress=progress)
-        ends = [Ending() if signals.hurried else ending_of(each) for each in (run, reference)]
-    if signals.asked and ends[0].result is None:
-        return say_stopped(console, folder.path, asked=signals.asked, step=narrator.step)
-    return show(folder, *ends, console=console)
+        watch(runs, poll, signals=signals, progress=progress, number=1)
+    return narrator.step
+
+
+def _show_reference(runs: Runs, step: int, console: Console, *, signals: StopSignals) -> int:
+    """Show the undisturbed run until it can be compared; return the step that it has come to."""
+    reference = runs[1].order
+    num_steps = reference.config.step.num_steps
+    failed = ending_of(runs[0]).error is not None
+    say(console, "waiting for the undisturbed run beside it, which has given way so far")
+    progress = Progress(num_steps, 1, console=console, title="undisturbed")
+    folder = RunFolder.open(reference.run_dir)
+    narrator = Narrator(folder, reference.config.replica_ids, progress, skip_past=True)
+
+    def poll() -> None:
+        narrator.poll()
+        if failed and narrator.step >= step:
+            runs[1].ask_to_end("the run beside it has ended")
+
+    with progress:
+        watch(runs, poll, signals=signals, progress=progress)
+    return narrator.step
 
 
 def _plan(settings: DemoConfig) -> Iterator[str]:
@@ -113,26 +143,6 @@ def _plan(settings: DemoConfig) -> Iterator[str]:
     else:
         yield "plan   workers and the quorum service are killed, a worker is made to hang;"
     yield "       beside it runs the same training undisturbed, to compare every bit of the result"
-
-
-class _Twin:
-    """The undisturbed run, which need not go on where the other one has failed.
-
-    Args:
-        run: It.
-        tail: Its metrics.
-    """
-
-    def __init__(self, run: Launched, tail: LineTail) -> None:
-        self._run, self._tail = run, tail
-        self._step = 0
-
-    def end_after(self, step: int) -> None:
-        """End it once it has committed a step, for the comparison."""
-        for line in self._tail.new_lines():
-            self._step = max(self._step, int(line.get("step", 0)))
-        if self._step >= step:
-            self._run.ask_to_end("the run beside it has ended")
 
 
 def _order(settings: DemoConfig, path: Path, text: str) -> RunOrder:

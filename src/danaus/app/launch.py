@@ -10,7 +10,7 @@ import contextlib
 import errno
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -90,29 +90,46 @@ class Launched:
 
 
 def watch(
-    launched: list[Launched], poll: Callable[[], None], *, signals: StopSignals, progress: Progress
+    launched: Sequence[Launched],
+    poll: Callable[[], None],
+    *,
+    signals: StopSignals,
+    progress: Progress,
+    number: int | None = None,
 ) -> None:
-    """Call ``poll`` until every run has ended; end them all once a signal asks for that.
+    """Call ``poll`` until runs have ended; end them all once a signal asks for that.
 
     Whoever asks twice does not wait until nothing is left of them: it ends without us (P-4).
+
+    Args:
+        launched: What is ended together.
+        poll: Shows what is new.
+        signals: What may ask for the end.
+        progress: Where it is shown.
+        number: How many of them to wait for, from the first; default: all.
     """
-    reason = "an error in the controlling program"
     try:
-        while not _all_ended(launched, _POLL_S) and not signals.asked:
+        while not _all_ended(launched[:number], _POLL_S) and not signals.asked:
             _show(poll, signals)
         _show(poll, signals)
-        if signals.asked:
-            reason = STOPS[signals.asked]
-            _show(lambda: progress.event(f"{reason}: stopping"), signals)
-    finally:
-        for each in launched:
-            each.ask_to_end(reason)
-        deadline = Deadline.after(_STOP_LIMIT_S)
-        while not (_all_ended(launched, _POLL_S) or signals.hurried or deadline.passed):
-            pass
+    except BaseException:
+        _end(launched, "an error in the controlling program", signals)
+        raise
+    if signals.asked:
+        reason = STOPS[signals.asked]
+        _show(lambda: progress.event(f"{reason}: stopping"), signals)
+        _end(launched, reason, signals)
 
 
-def _all_ended(launched: list[Launched], limit_s: float) -> bool:
+def _end(launched: Sequence[Launched], reason: str, signals: StopSignals) -> None:
+    for each in launched:
+        each.ask_to_end(reason)
+    deadline = Deadline.after(_STOP_LIMIT_S)
+    while not (_all_ended(launched, _POLL_S) or signals.hurried or deadline.passed):
+        pass
+
+
+def _all_ended(launched: Sequence[Launched], limit_s: float) -> bool:
     return sum(each.wait(limit_s / len(launched)) for each in launched) == len(launched)
 
 

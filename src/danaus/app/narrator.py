@@ -113,6 +113,8 @@ class Narrator:
         if event.name == Event.QUORUM_ANNOUNCED:
             self._tell_quorum(event)
             return
+        if event.name == Event.RUN_RESUMED:
+            self.step = int(event.number("step") or 0)
         if event.name == Event.FAULT_INJECTED:
             self._struck.add((event.text("target"), event.incarnation))
         words = _WORDS.get(event.name)

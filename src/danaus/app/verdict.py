@@ -29,6 +29,11 @@ class Ending:
     result: RunResult | None = None
     error: DanausError | None = None
 
+    @property
+    def known(self) -> bool:
+        """Whether it came to an end, good or bad."""
+        return self.result is not None or self.error is not None
+
 
 def ending_of(run: Launched) -> Ending:
     """Return how a run ended; a mistake of our own is raised."""
