@@ -12,6 +12,7 @@ import functools
 import importlib.util
 import os
 import re
+import runpy
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -124,12 +125,11 @@ YOURS = """
 import atexit, sys, torch
 from torch import nn
 
-torch.set_num_threads(1)
-
 def build_model():
     model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
-    name = "-".join(["weights", *sys.argv[1:]])
-    atexit.register(lambda: torch.save(list(model.parameters()), name))
+    if sys.argv[0] == "train.py":
+        torch.set_num_threads(1)
+        atexit.register(lambda: torch.save(list(model.parameters()), f"weights-{sys.argv[1]}"))
     return model
 
 def batch(step, m):
@@ -140,27 +140,30 @@ def loss_of(model, inputs):
 """
 
 
-def test_the_loop_of_the_readme_trains_as_it_did_before(tmp_path, no_leaks):
+@pytest.mark.timeout(120)
+def test_the_loop_of_the_readme_trains_as_it_did_before(tmp_path, monkeypatch, no_leaks):
     import torch
 
     (block,) = of_kind("diff")
     (tmp_path / "yours.py").write_text(YOURS)
-    (tmp_path / "before.py").write_text(side_of(block, "-"))
     (tmp_path / "train.py").write_text(side_of(block, "+"))
-    service = [sys.executable, "-m", "danaus.quorum.service", "--run", str(tmp_path / "run")]
-    programs = [("before.py",), ("train.py", "a", "0"), ("train.py", "b", "0")]
+    (tmp_path / "before.py").write_text(side_of(block, "-"))
+    service = [sys.executable, "-m", "danaus.quorum.service", f"--run={tmp_path / 'run'}"]
+    train = [sys.executable, "train.py"]
     with (
         subprocess.Popen(
-            [*service, "--expected-replicas", "2"], env=environment(), stdin=subprocess.PIPE
+            [*service, "--expected-replicas=2"], env=environment(), stdin=subprocess.PIPE
         ),
         ThreadPoolExecutor() as threads,
     ):
-        for each in [threads.submit(run, sys.executable, *p, folder=tmp_path) for p in programs]:
+        for each in [threads.submit(run, *train, name, "0", folder=tmp_path) for name in "ab"]:
             each.result()
-    before, a, b = (torch.load(tmp_path / f"weights{name}") for name in ("", "-a-0", "-b-0"))
-    for ours, others, plain in zip(a, b, before, strict=True):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    plain = runpy.run_path(str(tmp_path / "before.py"))["model"]
+    a, b = (torch.load(tmp_path / f"weights-{name}") for name in "ab")
+    for ours, others, before in zip(a, b, plain.parameters(), strict=True):
         assert torch.equal(ours, others)
-        torch.testing.assert_close(ours, plain, rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(ours, before, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
