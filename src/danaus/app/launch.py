@@ -156,7 +156,7 @@ def run_training(settings: RunConfig, *, text: str, resume: bool, console: Conso
         say(console, line)
     progress = Progress(settings.step.num_steps, settings.replicas, console=console)
     narrator = Narrator(folder, settings.replica_ids, progress, skip_past=resume)
-    with StopSignals() as signals:
+    with StopSignals(detached=settings.detached) as signals:
         run = Launched("run", RunOrder(folder.path, settings, text=text, resume=resume))
         with progress:
             watch([run], narrator.poll, signals=signals, progress=progress)

@@ -31,21 +31,25 @@ def opening(settings: RunConfig, path: Path, text: str) -> Iterator[str]:
         f"{model.dim})"
     )
     shard, replicas = settings.parallel.shard, settings.replicas
-    each = "process" if shard == 1 else f"group of {shard} processes"
-    who = f"1 replica, a {each}" if replicas == 1 else f"{replicas} replicas, each a {each}"
-    yield f"steps  {step.num_steps:,} of {step.num_tokens:,} tokens, shared by {who}"
+    each = "1 process" if shard == 1 else f"{shard} processes"
+    who = f"by 1 replica of {each}" if replicas == 1 else f"by {replicas} replicas of {each} each"
+    yield f"steps  {step.num_steps:,} of {step.num_tokens:,} tokens, {who}"
     if costs := dict(cost_of_losses(settings)):
         yield f"       {_cost_words(costs, settings)}"
 
 
 def _cost_words(costs: dict[int, float], settings: RunConfig) -> str:
-    words = f"with 1 replica lost a step takes up to {costs[1]:.2f} times as long"
+    words = f"with 1 replica lost a step takes {_times(costs[1])}"
     if 2 in costs:
-        words += f", with 2 lost {costs[2]:.2f} times"
+        words += f", with 2 lost {_times(costs[2])}"
     if costs[1] <= _SLOW_WARNING:
         return words
     even = costs[1] <= settings.replicas / (settings.replicas - 1)
     return f"{words} ({'few replicas share it' if even else _uneven(settings)})"
+
+
+def _times(ratio: float) -> str:
+    return f"up to {ratio:.2f} times as long" if ratio > 1 else "as long as before"
 
 
 def _uneven(settings: RunConfig) -> str:

@@ -99,7 +99,7 @@ class Progress:
         rate = f"{tokens_per_s:,.0f} tokens/s  " if tokens_per_s else ""
         self._pending_line = (
             f"{self._title} {step}/{self._num_steps}  loss {loss:.4f}  "
-            f"{rate}{members} of {self._num_replicas} replicas"
+            f"{rate}{members} of {self._num_replicas} replica{'s' * (self._num_replicas != 1)}"
         )
         if due >= _LINE_EVERY_S or not self._last_line:
             self._line(self._pending_line)

@@ -26,9 +26,13 @@ class StopSignals:
 
     A signal that is ignored (``nohup``, a job in the background) stays so.  Off the main thread,
     which alone may handle signals, there is nothing to take note of.
+
+    Args:
+        detached: A terminal that is closed does not end the run; nothing is shown any more.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, detached: bool = False) -> None:
+        self._detached = detached
         self._asked: list[signal.Signals] = []
         self._before: dict[signal.Signals, Any] = {}
 
@@ -60,9 +64,11 @@ class StopSignals:
         self._take(signal.SIGHUP, None)
 
     def _take(self, number: int, _frame: FrameType | None) -> None:
-        self._asked.append(signal.Signals(number))
         if number == signal.SIGHUP:
             _write_to_nobody()
+            if self._detached:
+                return
+        self._asked.append(signal.Signals(number))
 
 
 def _write_to_nobody() -> None:

@@ -281,6 +281,7 @@ _TELL: dict[str, Callable[[Happening], str]] = {
     Event.LEARNING_STARTED: lambda e: f"it learns step {e.text('step')}",
     Event.HEALED: _told_healing,
     Event.MEMBER_ENTERED: lambda _: "it is a member again",
+    Event.RUN_RESUMED: lambda e: f"all go back to the checkpoint of step {e.text('step')}",
 }
 
 

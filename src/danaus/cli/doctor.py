@@ -109,6 +109,7 @@ def _torch(facts: TorchFacts) -> Iterator[Finding]:
 
 def _libraries() -> Iterator[Finding]:
     wanted = {
+        "numpy": ("reading the text", "pip install 'danaus[train]'", True),
         "safetensors": ("checkpoints", "pip install 'danaus[train]'", True),
         "matplotlib": ("the picture of a report", "pip install 'danaus[train]'", False),
         "uvloop": ("the fast event loop", "pip install uvloop", False),

@@ -6,6 +6,7 @@ import dataclasses
 import datetime as dt
 import difflib
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -17,11 +18,12 @@ from danaus.app.run_record import finished_words, read_end
 from danaus.app.settings import RunConfig, resumed, saved
 from danaus.cli.arguments import Given, read, show_help, wants_help
 from danaus.core.config import load
-from danaus.core.errors import ConfigError
+from danaus.core.errors import ConfigError, DependencyMissing
 from danaus.train.presets import PRESETS, preset
 
 C = TypeVar("C", bound=RunConfig)
 _OWN = ("config", "resume")
+_NEEDED = {"numpy": "reading the text", "safetensors": "writing checkpoints"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,13 +85,16 @@ def check(settings: RunConfig) -> str:
     """Check what the machine must have before anything is started; return where the text is from.
 
     Raises:
-        DependencyMissing: torch is not installed, or too old.
+        DependencyMissing: torch is not installed or too old, or another library is not there.
         DeviceUnavailable: The wanted kind of device cannot be had.
         ConfigError: There is no text, or less than one step reads.
     """
     from danaus.platform.choice import choose
 
     choose(settings.platform)
+    for library, use in _NEEDED.items():
+        if find_spec(library) is None:
+            raise DependencyMissing(library, needed_for=use, install="pip install 'danaus[train]'")
     # Imports torch, so it stands behind the line that asks for it.
     from danaus.train.data import ByteText, shape_of
 

@@ -98,12 +98,14 @@ def require_torch(needed_for: str) -> None:
     """
     try:
         import_module("torch")
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
+    except (ImportError, OSError) as error:
+        there = not isinstance(error, ModuleNotFoundError) or error.name != "torch"
         raise DependencyMissing(
-            library="torch", needed_for=needed_for, install=TORCH_INSTALL
-        ) from None
+            library="torch",
+            needed_for=needed_for,
+            install=TORCH_INSTALL,
+            found=f"installed but cannot be loaded ({error})" if there else "not installed",
+        ) from error
     version = str(import_module("torch.version").__version__)
     if not new_enough(version):
         raise DependencyMissing(

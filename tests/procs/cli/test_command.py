@@ -97,7 +97,8 @@ def test_presets_are_listed(run: Run, without_torch: str) -> None:
         (("train", "debug", "--replicas", "0"), "replicas is 0: it must be at least 1"),
         (("train", "debug", "--replicas", "two"), "setting 'replicas' cannot be 'two': it needs"),
         (("train", "debug", "--data.path", "nowhere"), "data.path nowhere does not exist"),
-        (("train", "debug", "--data", "empty"), "empty"),
+        (("train", "debug", "--data", "empty"), "data.path empty is empty: a file; name a file"),
+        (("train", "debug", "--data", "bad.toml"), "bytes of 1 file: one step reads 16 windows"),
         (("train", "debug", "--run-dir", "held"), "already holds a run; go on with it by --resume"),
         (
             ("train", "debug", "--config", "bad.toml"),
@@ -110,6 +111,10 @@ def test_presets_are_listed(run: Run, without_torch: str) -> None:
         ),
         (("train", "--seed", "2"), "--step.seed without a preset: one of debug"),
         (("demo", "--replicas", "1"), "a demo with 1 replica: at least 2"),
+        (("demo", "--no-heal"), "--no-heal has nothing to leave unhealed; add --sabotage"),
+        (("demo", "--run-dir", "held"), "already holds a run; go on with it by --resume"),
+        (("demo", "--run-dir", "bad.toml"), "is a file; choose another one with --run-dir"),
+        (("demo", "--data", "nowhere"), "data.path nowhere does not exist"),
         (("report", "nowhere"), "nowhere does not exist"),
         (("compare", "held"), "B is missing: danaus compare takes A B"),
         (("ledger", "verify", "empty"), "is not a run folder"),
@@ -139,6 +144,14 @@ def test_missing_torch_is_said_with_the_line_that_installs_it(
         assert "torch is not installed" in said
         assert "install it with: pip install" in said
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_torch_that_cannot_be_loaded_is_said_in_one_sentence(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "torch.py").write_text("raise OSError('libgomp.so: no such file')\n")
+    said = _one_sentence(run("train", "debug", before=str(tmp_path / "broken")))
+
+    assert "torch is installed but cannot be loaded (libgomp.so: no such file)" in said
 
 
 def test_the_doctor_works_without_torch(run: Run, without_torch: str) -> None:
