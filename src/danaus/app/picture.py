@@ -178,9 +178,10 @@ class _Painter:
         theme = self._theme
         axes.grid(axis="y", color=theme.grid, linewidth=0.8)
         axes.set_axisbelow(True)
+        own = "this run" if self._reference is None else "through the faults"
         curves: list[tuple[RunRecord | None, dict[str, Any]]] = [
             (self._reference, {"color": theme.reference, "linewidth": 6, "label": "undisturbed"}),
-            (self._record, {"color": theme.run, "linewidth": 1.5, "label": "through the faults"}),
+            (self._record, {"color": theme.run, "linewidth": 1.5, "label": own}),
         ]
         for record, how in curves:
             if record is not None and record.losses:

@@ -101,16 +101,14 @@ def faults(record: RunRecord) -> tuple[Fault, ...]:
 def lanes(record: RunRecord) -> dict[str, tuple[Span, ...]]:
     """Return each replica's states over the run, in order of time."""
     turns: dict[str, list[tuple[float, State]]] = {name: [] for name in record.replicas}
-    seen = record.start
+    ends = _ends(record)
     for event in record.events:
-        if event.name == Event.RUN_STARTED and event.facts.get("resume"):
-            # Whatever ended it wrote nothing down: it was there until its last sign of life.
+        if event.time in ends:
             for turn in turns.values():
-                turn.append((_last_sign(record, seen, event.time), "down"))
+                turn.append((ends[event.time], "down"))
         for name, state in _turns(event, record.replicas):
             if name in turns:
                 turns[name].append((event.time, state))
-        seen = event.time
     if not any(turns.values()):
         return {name: _lane_of_commits(record, name) for name in record.replicas}
     return {name: _spans(turn, record.end) for name, turn in turns.items()}
@@ -119,8 +117,10 @@ def lanes(record: RunRecord) -> dict[str, tuple[Span, ...]]:
 def service_lane(record: RunRecord) -> tuple[Span, ...]:
     """Return when the quorum service was up (``member``) and down."""
     turns: list[tuple[float, State]] = []
-    end = record.end
+    end, ends = record.end, _ends(record)
     for event in record.events:
+        if event.time in ends and turns:
+            turns.append((ends[event.time], "down"))
         if event.name in (Event.SERVICE_STARTED, Event.SERVICE_RESTARTED):
             turns.append((event.time, "member"))
         elif event.name == Event.SERVICE_EXITED:
@@ -334,9 +334,19 @@ _ALL_AT_ONCE: dict[str, State] = {
 }
 
 
-def _last_sign(record: RunRecord, event: float, until: float) -> float:
-    """Return when a run that ends before ``until`` last committed or wrote something down."""
-    return max((c.time for c in record.commits if event < c.time < until), default=event)
+def _ends(record: RunRecord) -> dict[float, float]:
+    """Return when each part of a run ended, by when the next part began.
+
+    Whatever ended it may have written nothing down: it was there until its last sign of life.
+    """
+    ends: dict[float, float] = {}
+    seen = record.start
+    for event in record.events:
+        if event.name == Event.RUN_STARTED and event.facts.get("resume"):
+            commits = (c.time for c in record.commits if seen < c.time < event.time)
+            ends[event.time] = max(commits, default=seen)
+        seen = event.time
+    return ends
 
 
 def _turns(event: Happening, replicas: Sequence[str]) -> list[tuple[str, State]]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime as dt
 import difflib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -91,7 +93,8 @@ def check(settings: RunConfig) -> str:
     """
     from danaus.platform.choice import choose
 
-    choose(settings.platform)
+    with while_loading("torch"):
+        choose(settings.platform)
     for library, use in _NEEDED.items():
         if find_spec(library) is None:
             raise DependencyMissing(library, needed_for=use, install="pip install 'danaus[train]'")
@@ -99,6 +102,20 @@ def check(settings: RunConfig) -> str:
     from danaus.train.data import ByteText, shape_of
 
     return ByteText(settings.data, shape_of(settings.step), settings.step.seed).source
+
+
+@contextlib.contextmanager
+def while_loading(what: str) -> Iterator[None]:
+    """Say on a terminal what is waited for, and take it back."""
+    console = Console()
+    if not console.is_terminal or console.is_dumb_terminal:
+        yield
+        return
+    console.print(f"loading {what}", style="dim", end="\r")
+    try:
+        yield
+    finally:
+        console.print(" " * len(f"loading {what}"), end="\r")
 
 
 def place(settings: RunConfig, given: Given) -> Path:

@@ -130,6 +130,18 @@ def test_a_terminal_that_is_closed_ends_the_run(tmp_path, no_leaks) -> None:
     assert stopped["reason"] == "the terminal was closed"
 
 
+def test_a_detached_run_outlives_its_terminal(tmp_path, no_leaks) -> None:
+    text(tmp_path)
+    detached = (*TWO, "--detached", "--run-dir=a", "--steps=60")
+    with Command(tmp_path, *detached, on_terminal=True) as run:
+        run.wait_for(r"step \d+/60 .*loss")
+        run.close_terminal()
+        assert run.wait() == 0
+    assert gone(no_leaks, 0.5)
+    (finished,) = told(tmp_path / "a", Event.RUN_FINISHED)
+    assert finished["step"] == 60
+
+
 def test_a_reader_that_goes_away_ends_the_run(tmp_path, no_leaks) -> None:
     text(tmp_path)
     with started(tmp_path, "a", 500) as run:

@@ -92,6 +92,23 @@ def test_lanes_tell_each_replicas_states(demo: RunRecord) -> None:
     assert [s.state for s in service_lane(demo)] == ["member", "down", "member"]
 
 
+def test_between_the_parts_of_a_run_nobody_is_there(tmp_path: Path) -> None:
+    story = StoryTeller(tmp_path)
+    story.run(10)
+    ended = story.now
+    story.now += 7.0  # killed with its controller: nothing is written down
+    story.record("run_started", resume=True, replicas=list(story.names))
+    story.record("service_started", pid=4002)
+    story.now += 1.0
+    story.announce()
+    story.run(2)
+    record = read_run(tmp_path)
+
+    for spans in (*lanes(record).values(), service_lane(record)):
+        (away,) = [span for span in spans if span.state == "down"]
+        assert (away.start, away.end) == pytest.approx((ended, ended + 7.0))
+
+
 def test_without_a_journal_lanes_are_guessed_from_the_ledgers(tmp_path: Path) -> None:
     story = StoryTeller(tmp_path)
     story.run(20)

@@ -1,0 +1,105 @@
+"""What a person is told while a run goes on."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from danaus.app.narrator import Narrator
+from danaus.app.progress import Progress
+from danaus.app.run_folder import RunFolder
+from danaus.testing.run_folders import StoryTeller
+
+A, B, C = "replica-0/0#0", "replica-1/0#0", "replica-2/0#0"
+
+
+@pytest.fixture
+def story(tmp_path: Path) -> StoryTeller:
+    return StoryTeller(tmp_path)
+
+
+@pytest.fixture
+def tell(story: StoryTeller):
+    """Return what is told of what was recorded since, without its stamps."""
+    out = io.StringIO()
+    progress = Progress(100, 3, console=Console(file=out, width=200))
+    folder = RunFolder(story.path)
+    narrator = Narrator(folder, tuple(story.names), progress)
+    narrator.poll()
+
+    def told() -> list[str]:
+        out.seek(0)
+        out.truncate()
+        narrator.poll()
+        return [re.sub(r"^ *[0-9.]+ s  ", "", line) for line in out.getvalue().splitlines()]
+
+    return told
+
+
+def test_a_start_is_told(story: StoryTeller) -> None:
+    out = io.StringIO()
+    progress = Progress(100, 3, console=Console(file=out, width=200))
+    Narrator(RunFolder(story.path), tuple(story.names), progress).poll()
+
+    assert "replica-0 started: pid 4100" in out.getvalue()
+    assert "replica-0, replica-1 and replica-2 train (quorum 1.1)" in out.getvalue()
+
+
+def test_a_death_from_outside_is_told_apart(story: StoryTeller, tell) -> None:
+    death = {"replica": "replica-1", "rank": 0, "incarnation": 0, "signal": "SIGKILL"}
+    story.record(
+        "fault_injected", kind="kill", target="replica-1", incarnation=0, text="kill -9 it"
+    )
+    story.record("process_exited", **death, expected=False)
+    story.record("process_exited", **{**death, "incarnation": 1}, expected=False)
+    story.record("process_exited", **{**death, "incarnation": 2, "rank": 1}, expected=True)
+
+    assert tell() == [
+        "FAULT kill -9 it",
+        "replica-1 is dead (SIGKILL)",
+        "replica-1 is dead (SIGKILL): a fault from outside",
+    ]
+
+
+def test_who_goes_on_and_who_is_back_is_told_once(story: StoryTeller, tell) -> None:
+    facts = {"learners": [], "committed_step": 7, "hold": False}
+    story.record("quorum_announced", epoch="1.2", members=[A, C], **facts)
+    story.record("quorum_announced", epoch="1.3", members=[A, C], **facts)
+    back = [A, "replica-1/0#1", C]
+    story.record("quorum_announced", epoch="1.4", members=back, **facts)
+    story.record("quorum_announced", epoch="1.5", members=back, **facts, finished=True)
+
+    assert tell() == [
+        "replica-0 and replica-2 go on without replica-1 (quorum 1.2)",
+        "replica-1 takes part again after step 7 (quorum 1.4)",
+    ]
+
+
+def test_all_that_go_back_are_told_in_one_line(story: StoryTeller, tell) -> None:
+    for name in story.names:
+        story.record("run_resumed", replica=name, step=40, term=2)
+    for name in story.names:
+        story.record("run_resumed", replica=name, step=0, term=3)
+
+    assert tell() == [
+        "all go on from the checkpoint of step 40",
+        "all go on from the seed's weights",
+    ]
+
+
+def test_a_divergence_says_whether_it_heals(story: StoryTeller, tell) -> None:
+    facts = {"step": 7, "fingerprints": {}}
+    reason = "fingerprints of step 7 differ: "
+    story.record(
+        "divergence_found", **facts, minority=["replica-2"], reason=f"{reason}replica-2 heals"
+    )
+    story.record("divergence_found", **facts, minority=[], reason=f"{reason}without a majority")
+
+    assert tell() == [
+        "the vote finds other bits after step 7, in replica-2: replica-2 heals",
+        "the vote finds other bits after step 7: without a majority",
+    ]
