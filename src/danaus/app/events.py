@@ -35,7 +35,7 @@ service_exited       pid, signal, reason, expected
 service_silent       pid, reason (it lives and does not answer; it is killed)
 service_started      pid, address (the first start)
 service_restarted    pid, address, attempt
-divergence_found     step, fingerprints (member -> hex), minority (list of members), reason
+divergence_found     step, fingerprints (replica -> hex), minority (list of replicas), reason
 checkpoint_written   step, replica
 checkpoint_failed    step, replica, reason
 replica_failed       replica, reason (an error of its own, not a death)

@@ -117,6 +117,11 @@ class Recorder(Observer):
         for other in self._others:
             other.restored(step, epoch, reason)
 
+    def checkpoint_dropped(self, step: int, reason: str) -> None:
+        self._record(Event.CHECKPOINT_FAILED, step=step, reason=reason)
+        for other in self._others:
+            other.checkpoint_dropped(step, reason)
+
     def learned(self, step: int, num_bytes_by_donor: dict[str, int], duration_s: float) -> None:
         self._record(
             Event.HEALED,

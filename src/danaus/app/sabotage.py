@@ -27,15 +27,23 @@ class BitFlip(Observer):
         work: What is damaged.
         step: In which step.
         journal_path: Where it is owned up to.
+        phase: Where in the step.
     """
 
-    def __init__(self, work: ReplicaWork, step: int, journal_path: Path) -> None:
-        self._work, self._step = work, step
+    def __init__(
+        self,
+        work: ReplicaWork,
+        step: int,
+        journal_path: Path,
+        *,
+        phase: Phase = Phase.COMPUTE,
+    ) -> None:
+        self._work, self._step, self._phase = work, step, phase
         self._journal = Journal(journal_path)
         self._done = False
 
     def entered(self, step: int, phase: Phase, number: int) -> None:
-        if self._done or phase is not Phase.COMPUTE or step < self._step:
+        if self._done or phase is not self._phase or step < self._step:
             return
         self._done = True
         name, tensor = next(iter(self._work.state().items()))
@@ -53,16 +61,18 @@ class BitFlip(Observer):
             tensor.view(torch.int32).view(-1)[0] ^= _BIT
 
 
-def flip_in_first_life(step: int, journal_path: Path) -> Callable[[ReplicaWork], Observer]:
+def flip_in_first_life(
+    step: int, journal_path: Path, *, phase: Phase = Phase.COMPUTE
+) -> Callable[[ReplicaWork], Observer]:
     """Return what makes a ``BitFlip`` in a replica's first incarnation, and nothing in others."""
-    return _Flipper(step, journal_path)
+    return _Flipper(step, journal_path, phase)
 
 
 class _Flipper:
-    def __init__(self, step: int, journal_path: Path) -> None:
-        self._step, self._journal_path = step, journal_path
+    def __init__(self, step: int, journal_path: Path, phase: Phase) -> None:
+        self._step, self._journal_path, self._phase = step, journal_path, phase
 
     def __call__(self, work: ReplicaWork) -> Observer:
         if work.place.incarnation:
             return Observer()
-        return BitFlip(work, self._step, self._journal_path)
+        return BitFlip(work, self._step, self._journal_path, phase=self._phase)

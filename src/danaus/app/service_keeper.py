@@ -33,6 +33,8 @@ _GREET_EVERY_S = 1.0
 _GREET_LIMIT_S = 3.0
 _START_LIMIT_S = 10.0
 _RESTART_AFTER_S = 0.05
+_RESTART_LIMIT_S = 2.0
+_SHORT_LIFE_S = 2.0
 
 
 class ServiceKeeper:
@@ -99,8 +101,10 @@ class ServiceKeeper:
             procfs.kill_exactly(pid, started)
 
     async def _keep(self) -> None:
+        pause_s = _RESTART_AFTER_S
         while not self._stopping:
             self._process = process = await self._start()
+            began = time.monotonic()
             try:
                 async with asyncio.TaskGroup() as tasks:
                     greeter = tasks.create_task(self._greet(process))
@@ -108,6 +112,7 @@ class ServiceKeeper:
                     greeter.cancel()
             finally:
                 _kill(process)
+                await process.wait()
             self._journal.record(
                 Event.SERVICE_EXITED,
                 pid=process.pid,
@@ -117,9 +122,12 @@ class ServiceKeeper:
             )
             self._resume = False
             self._attempt += 1
+            # One that cannot even begin (a full disk, say) is tried again less and less often.
+            short_lived = time.monotonic() - began < _SHORT_LIFE_S
+            pause_s = min(2 * pause_s, _RESTART_LIMIT_S) if short_lived else _RESTART_AFTER_S
             if not self._stopping:
                 self._count_failure(f"exit code {code}")
-                await asyncio.sleep(_RESTART_AFTER_S + self.hold_restarts_s)
+                await asyncio.sleep(pause_s + self.hold_restarts_s)
                 self.hold_restarts_s = 0.0
 
     async def stop(self) -> None:

@@ -59,5 +59,8 @@ class Observer:
     def restored(self, step: int, epoch: Epoch, reason: str) -> None:
         """The run went back to ``step``; its lineage is ``epoch.term`` from here on."""
 
+    def checkpoint_dropped(self, step: int, reason: str) -> None:
+        """The checkpoint of ``step`` was not of the state that all members share."""
+
     def learned(self, step: int, num_bytes_by_donor: dict[str, int], duration_s: float) -> None:
         """The state of ``step`` came from peers."""

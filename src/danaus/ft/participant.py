@@ -32,6 +32,7 @@ from danaus.ft.observer import Moment, Observer
 from danaus.ft.place import Place
 from danaus.ft.refusals import Refusals
 from danaus.ft.step import StepMachine
+from danaus.ft.step_events import Votes
 from danaus.ft.stopwatch import Stopwatch
 from danaus.ft.work import StepResult, Work
 from danaus.quorum.client import QuorumClient
@@ -280,7 +281,27 @@ class Participant:
             seen = self._crew.votes_seen()
             return on.VotesBroken(ballot.epoch, ballot.step, str(broken), seen)
         self._observer.moment(Moment.VOTED, ballot.step)
+        self._settle_checkpoint(ballot.step - 1, votes)
         return on.VotesIn(ballot.epoch, ballot.step, votes)
+
+    def _settle_checkpoint(self, step: int, votes: Votes) -> None:
+        """See whether a checkpoint is of the state that all members turn out to share (Q-9).
+
+        It may be restored then; one that was written of a flipped bit must not stay.
+        """
+        written = self._work.checkpointed(step)
+        if not written:
+            return
+        rank = self._place.rank
+        shared = {vote.fingerprint for member, vote in votes.items() if member.rank == rank}
+        if shared == {written}:
+            self._machine.handle(on.CheckpointWritten(step, written))
+        elif len(shared) == 1:
+            self._work.drop_checkpoint(step)
+            reason = (
+                f"written of a state with fingerprint {written}, all members have {min(shared)}"
+            )
+            self._observer.checkpoint_dropped(step, reason)
 
     def _apply(self, order: on.Apply) -> on.Event:
         self._enter(order.step, Phase.APPLY)

@@ -154,6 +154,12 @@ class PlainWork:
     def restorable_step(self) -> int:
         return 0
 
+    def checkpointed(self, step: int) -> str:
+        return ""
+
+    def drop_checkpoint(self, step: int) -> None:
+        """Nothing to do: there are none."""
+
     @torch.no_grad()
     def restore(self, step: int) -> None:
         if step:

@@ -59,6 +59,17 @@ class Work(Protocol):
         """Return the newest step that ``restore`` can go to (0: the seed's weights)."""
         ...
 
+    def checkpointed(self, step: int) -> str:
+        """Return the fingerprint that this rank's checkpoint of ``step`` was written with.
+
+        Empty where there is none.  Asked once all have applied that step and voted on the next.
+        """
+        ...
+
+    def drop_checkpoint(self, step: int) -> None:
+        """Remove the checkpoint of ``step``: it was not written of the state that members share."""
+        ...
+
     def restore(self, step: int) -> None:
         """Go back to the checkpoint of ``step``, or to the seed's weights (0)."""
         ...

@@ -38,11 +38,12 @@ _MANIFEST = "manifest.json"
 
 
 class Part(msgspec.Struct, frozen=True):
-    """One rank's file as it should be."""
+    """One rank's file as it should be; ``fingerprint`` is that of the state it was written of."""
 
     name: str
     num_bytes: int
     checksum: str
+    fingerprint: str = ""
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -74,12 +75,14 @@ class Writer:
             take no effect (Q-7).
         rank: This process's rank in its replica.
         num_ranks: Processes of the replica.
+        fingerprint: Of this rank's state (Q-9).
     """
 
     name: str
     epoch: tuple[int, int]
     rank: int = 0
     num_ranks: int = 1
+    fingerprint: str = ""
 
 
 @dataclass(frozen=True)
@@ -181,6 +184,20 @@ class Checkpoints:
             return step
         return 0
 
+    def latest_sound(self) -> int:
+        """Return the newest step whose checkpoint looks whole, 0 if none does; reads no tensor."""
+        return max((step for step in self._steps() if self._looks_sound(step)), default=0)
+
+    def fingerprint(self, step: int, *, rank: int = 0, num_ranks: int = 1) -> str:
+        """Return what a rank's state was known by when its checkpoint was written, empty if there
+        is no such checkpoint."""
+        name = _part_name(rank, num_ranks)
+        try:
+            parts = self._read_manifest(step).parts
+        except (CheckpointDamaged, ConfigError):
+            return ""
+        return next((part.fingerprint for part in parts if part.name == name), "")
+
     def verify(self, step: int) -> Manifest:
         """Read a whole checkpoint.
 
@@ -246,6 +263,10 @@ class Checkpoints:
         """Remove checkpoints after ``step``: the run was rolled back behind them."""
         for later in [each for each in self._steps() if each > step]:
             self._remove(self._path(later), later)
+
+    def drop(self, step: int) -> None:
+        """Remove one checkpoint; others may do so at the same time."""
+        self._remove(self._path(step), step)
 
     def prune(self) -> None:
         """Remove all but the newest ``keep`` complete ones, and what was left half written."""
@@ -317,7 +338,7 @@ def _write_part(folder: Path, state: Mapping[str, Tensor], writer: Writer) -> Pa
     data = format_tensors({name: tensor.contiguous() for name, tensor in state.items()})
     name = _part_name(writer.rank, writer.num_ranks)
     _write_synced(folder / name, data)
-    return Part(name=name, num_bytes=len(data), checksum=_checksum(data))
+    return Part(name, len(data), _checksum(data), writer.fingerprint)
 
 
 def _write_synced(path: Path, data: bytes) -> None:

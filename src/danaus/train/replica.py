@@ -9,6 +9,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from danaus.core.errors import CheckpointDamaged
 from danaus.ft.place import Place
 from danaus.quorum.messages import Epoch
 from danaus.train.checkpoint import Checkpoints, Writer, Written
@@ -30,6 +31,7 @@ class ReplicaWork:
         self.trainer, self.place = trainer, place
         self.last_result: StepResult | None = None
         keep = trainer.config.checkpoint.keep
+        self._distrusts_disk = False
         self._checkpoints = Checkpoints(folder, identity=self.identity, keep=keep)
 
     @classmethod
@@ -81,17 +83,35 @@ class ReplicaWork:
         """Nothing to do: the tensors that were written are all of the trainer's state."""
 
     def restorable_step(self) -> int:
-        return self._checkpoints.latest_valid()
+        """As far as can be told without reading a tensor; once one was damaged, all are read."""
+        if self._distrusts_disk:
+            return self._checkpoints.latest_valid()
+        return self._checkpoints.latest_sound()
 
     def restore(self, step: int) -> None:
-        place = self.place
         if step == 0:
             self.trainer.reset()
         else:
-            self.trainer.load(
-                self._checkpoints.read(step, rank=place.rank, num_ranks=place.num_ranks)
-            )
+            try:
+                self._load(step)
+            except CheckpointDamaged:
+                self._distrusts_disk = True
+                raise
         self._checkpoints.drop_after(step)
+
+    def _load(self, step: int) -> None:
+        rank, num_ranks = self.place.rank, self.place.num_ranks
+        self.trainer.load(self._checkpoints.read(step, rank=rank, num_ranks=num_ranks))
+        known = self._checkpoints.fingerprint(step, rank=rank, num_ranks=num_ranks)
+        if known and known != (found := self.fingerprint()):
+            why = f"its state's fingerprint is {found}, it was written as {known}"
+            raise CheckpointDamaged(path=f"checkpoint of step {step}", why=why)
+
+    def checkpointed(self, step: int) -> str:
+        if not self.checkpoint_is_due(step):
+            return ""
+        place = self.place
+        return self._checkpoints.fingerprint(step, rank=place.rank, num_ranks=place.num_ranks)
 
     def fingerprint(self) -> str:
         return self.trainer.fingerprint()
@@ -106,16 +126,25 @@ class ReplicaWork:
     def sample_ids(self, step: int, leaf: int) -> tuple[int, ...]:
         return self.trainer.sample_ids(step, leaf)
 
+    def drop_checkpoint(self, step: int) -> None:
+        self._checkpoints.drop(step)
+
     # -- checkpoints ------------------------------------------------------------------------
 
     def checkpoint_is_due(self, step: int) -> bool:
         """Tell whether to write one after ``step``: every ``checkpoint.every_steps``, and last."""
         config = self.trainer.config
         every, last = config.checkpoint.every_steps, config.step.num_steps
-        return bool(every) and (step % every == 0 or step == last)
+        return bool(every) and step > 0 and (step % every == 0 or step == last)
 
     def checkpoint(self, step: int, epoch: Epoch) -> Written:
         """Write a checkpoint of the state after ``step``."""
         place = self.place
-        writer = Writer(place.replica_id, (epoch.term, epoch.n), place.rank, place.num_ranks)
+        writer = Writer(
+            place.replica_id,
+            (epoch.term, epoch.n),
+            place.rank,
+            place.num_ranks,
+            self.fingerprint(),
+        )
         return self._checkpoints.write(step, self.trainer.state(), writer)
