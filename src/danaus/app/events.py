@@ -29,6 +29,7 @@ quorum_announced     epoch, members (list of ``"replica/rank#incarnation"``), le
                      committed_step, hold, reason
 step_discarded       step, epoch, reason, replica
 learning_started     replica, incarnation, step, donors (list)
+state_served         replica, incarnation, bytes (that went from it to learners)
 healed               replica, incarnation, step, bytes, duration_s, donors (list)
 member_entered       replica, incarnation, step, epoch
 service_exited       pid, signal, reason, expected
@@ -65,6 +66,7 @@ class Event(enum.StrEnum):
     QUORUM_ANNOUNCED = "quorum_announced"
     STEP_DISCARDED = "step_discarded"
     LEARNING_STARTED = "learning_started"
+    STATE_SERVED = "state_served"
     HEALED = "healed"
     MEMBER_ENTERED = "member_entered"
     SERVICE_EXITED = "service_exited"

@@ -122,6 +122,16 @@ class Recorder(Observer):
         for other in self._others:
             other.checkpoint_dropped(step, reason)
 
+    def learning(self, step: int, donors: tuple[str, ...]) -> None:
+        self._record(Event.LEARNING_STARTED, step=step, donors=sorted(donors))
+        for other in self._others:
+            other.learning(step, donors)
+
+    def served(self, num_bytes: int) -> None:
+        self._record(Event.STATE_SERVED, bytes=num_bytes)
+        for other in self._others:
+            other.served(num_bytes)
+
     def learned(self, step: int, num_bytes_by_donor: dict[str, int], duration_s: float) -> None:
         self._record(
             Event.HEALED,

@@ -36,10 +36,12 @@ class Healer:
     def __init__(self, listener: PeerListener, secret: Secret, observer: Observer) -> None:
         self._server = StateServer(listener)
         self._secret, self._observer = secret, observer
+        self._num_bytes_told = 0
 
     def close(self) -> None:
         """Stop serving."""
         self._server.close()
+        self._tell_served()
 
     @property
     def room_bytes(self) -> int:
@@ -58,6 +60,13 @@ class Healer:
     def withdraw(self) -> None:
         """Give a snapshot's memory back; transfers of it end."""
         self._server.withdraw()
+        self._tell_served()
+
+    def _tell_served(self) -> None:
+        num_bytes = self._server.num_bytes_served - self._num_bytes_told
+        if num_bytes:
+            self._num_bytes_told += num_bytes
+            self._observer.served(num_bytes)
 
     def learn(self, order: on.Learn, work: Work) -> on.Learned | on.LearnFailed:
         """Fetch the state of a step into ``work``, from all donors at once."""
@@ -65,6 +74,7 @@ class Healer:
         donors = {
             str(seat.member): Address.parse(seat.data_address) for seat in order.learner.donors
         }
+        self._observer.learning(order.step, tuple(donors))
         try:
             report = fetch(
                 donors,

@@ -62,5 +62,11 @@ class Observer:
     def checkpoint_dropped(self, step: int, reason: str) -> None:
         """The checkpoint of ``step`` was not of the state that all members share."""
 
+    def learning(self, step: int, donors: tuple[str, ...]) -> None:
+        """This process begins to fetch the state of ``step``."""
+
+    def served(self, num_bytes: int) -> None:
+        """So many bytes of state went to learners since this was last told."""
+
     def learned(self, step: int, num_bytes_by_donor: dict[str, int], duration_s: float) -> None:
         """The state of ``step`` came from peers."""
