@@ -68,8 +68,8 @@ class Faults:
         if not target.alive or self.ended or not (target.stopped or target.wedged):
             return
         service = self.service
-        if target.session is None and target.who not in service.sessions:
-            self.kill(target, "it never came up")  # its supervisor's business
+        if target.who not in service.machine._s.roster.processes:
+            self.kill(target, "it does not register")  # its supervisor's business
             return
         service.run(service.take, HangSuspected(target.who, "no progress"))
         self.engine.after(2.0, self.judge, target)

@@ -32,7 +32,8 @@ class Monitor:
         self.votes: dict[Attempt, dict[MemberId, Ballot]] = {}
         self.promised: dict[MemberId, Epoch] = {}  # no vote at or below it any more
         self.lineage: dict[int, tuple[Epoch, dict[int, tuple[str, str]]]] = {}
-        self.rollbacks: list[tuple[int, int]] = []  # term, step
+        self.rollbacks: list[tuple[int, int]] = []  # term, step; as announced
+        self.recorded: list[tuple[int, int]] = []  # and as followed and written down
         self.dropped: dict[Attempt, MemberId] = {}
         self.applied: dict[Attempt, MemberId] = {}
         self.ledger: list[tuple[MemberId, int, Epoch, str, tuple[int, ...]]] = []
@@ -51,7 +52,7 @@ class Monitor:
     def ledger_term(self) -> int:
         """Return the highest term that they name."""
         terms = [epoch.term for _, _, epoch, *_ in self.ledger]
-        return max(terms + [term for term, _ in self.rollbacks], default=0)
+        return max(terms + [term for term, _ in self.recorded], default=0)
 
     # -- the service ----------------------------------------------------------------------
 
@@ -296,7 +297,7 @@ class Monitor:
         self.lineage[kept.step] = (kept.epoch, prints)
 
     def _void(self, step: int, epoch: Epoch) -> bool:
-        return any(epoch.term < term and step > to for term, to in self.rollbacks)
+        return _rolled_back(self.rollbacks, step, epoch)
 
     def discarding(self, member: Member, order: Discard) -> None:
         attempt = (order.step, order.epoch)
@@ -319,6 +320,7 @@ class Monitor:
         if member.model.tainted and not self.alone:
             raise Violation("Q-9", f"{member.name} restores a state that a bit flip has spoiled")
         self._roll_back(order.step, order.epoch.term)
+        self.recorded.append((order.epoch.term, order.step))
 
     def finished(self, member: Member, order: Finish) -> None:
         told = member.machine.report().last_quorum
@@ -335,7 +337,7 @@ class Monitor:
         """T-7: the ledgers agree, and tell of each step and each sample once."""
         surviving: dict[int, set[tuple[Epoch, tuple[int, ...]]]] = {}
         for _, step, epoch, _, leaves in self.ledger:
-            if not self._void(step, epoch):
+            if not _rolled_back(self.recorded, step, epoch):
                 surviving.setdefault(step, set()).add((epoch, leaves))
         twice = {step: lines for step, lines in surviving.items() if len(lines) > 1}
         if twice:
@@ -349,6 +351,10 @@ class Monitor:
             model = model.past
         if steps != list(range(self.world.plan.steps, 0, -1)):
             raise Violation("T-7", f"{member.name} is made of steps {steps}")
+
+
+def _rolled_back(rollbacks: list[tuple[int, int]], step: int, epoch: Epoch) -> bool:
+    return any(epoch.term < term and step > to for term, to in rollbacks)
 
 
 def _against(ballots: list[Ballot]) -> bool:

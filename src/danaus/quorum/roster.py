@@ -121,6 +121,7 @@ class Roster:
         """Count a time in which this service did not run as nobody's silence."""
         for process in self.processes.values():
             process.beat_at += gap_s
+            process.joined_at += gap_s  # nor as anybody's delay: the others could not be heard
             if process.answered_at is not None:
                 process.answered_at += gap_s
             if process.fenced_at is not None:
