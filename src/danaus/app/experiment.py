@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from danaus.actor.endpoints import Actor, concurrent_endpoint
 from danaus.actor.failure import MeshFailure
@@ -26,16 +27,15 @@ from danaus.app.run_record import happening, job_restarts
 from danaus.app.run_result import RunResult, WorkerResult, conclude
 from danaus.app.service_keeper import ServiceKeeper
 from danaus.app.settings import RunConfig
-from danaus.app.worker import WorkerJob
+from danaus.app.worker import TRAINING, WorkerJob
 from danaus.core import journal
 from danaus.core.config import describe
 from danaus.core.errors import DanausError
 from danaus.core.journal import Journal
 from danaus.ft.observer import Observer
 from danaus.job.local import LocalJob
-from danaus.train.replica import ReplicaWork
 
-PRELOAD = ("danaus.app.worker",)
+PRELOAD = (TRAINING,)
 """What a nursery imports before it forks: the worker, and torch with it."""
 PRELOAD_SHARDED = ("danaus.train.sharding", "danaus.collectives.shard_group")
 """What it imports beside that where a replica has several ranks."""
@@ -63,9 +63,7 @@ class RunOrder:
     resume: bool = False
     heal: bool = True
     niceness: int = 0
-    observers: Mapping[str, tuple[Callable[[ReplicaWork], Observer], ...]] = field(
-        default_factory=dict
-    )
+    observers: Mapping[str, tuple[Callable[[Any], Observer], ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

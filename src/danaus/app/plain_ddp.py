@@ -69,8 +69,9 @@ def _train(preset_name: str, rank: int, *, world_size: int, num_steps: int, stor
     from danaus.collectives.tree import assign
     from danaus.model.llama import Llama
     from danaus.platform.choice import choose
-    from danaus.train.data import BatchShape, ByteText
+    from danaus.train.data import ByteText
     from danaus.train.presets import preset
+    from danaus.train.text import BatchShape
 
     config = preset(preset_name)
     choose(config.platform).platform.pin(config.platform)

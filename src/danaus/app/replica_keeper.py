@@ -27,6 +27,7 @@ from danaus.core.errors import (
     ActorError,
     DanausError,
     DeadlinePassed,
+    DependencyMissing,
     Diverged,
     RestartsExhausted,
     StepImpossible,
@@ -237,7 +238,7 @@ class ReplicaKeeper:
             )
 
 
-_HOPELESS = (Diverged, StepImpossible)
+_HOPELESS = (DependencyMissing, Diverged, StepImpossible)
 """What another start does not mend: every replica is told the same."""
 
 

@@ -7,17 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING, Protocol
 
 from danaus.app.events import Event, FaultKind
 from danaus.core.journal import Journal
 from danaus.ft.observer import Observer
-from danaus.train.replica import ReplicaWork
+from danaus.ft.place import Place
 from danaus.wire.position import Phase
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _BIT = 1 << 12
 """Of a float's fraction: small enough to look sane."""
+
+
+class Damaged(Protocol):
+    """What a bit is flipped in."""
+
+    place: Place
+
+    def state(self) -> dict[str, Tensor]:
+        """Return every tensor by name."""
+        ...
 
 
 class BitFlip(Observer):
@@ -32,7 +44,7 @@ class BitFlip(Observer):
 
     def __init__(
         self,
-        work: ReplicaWork,
+        work: Damaged,
         step: int,
         journal_path: Path,
         *,
@@ -57,13 +69,15 @@ class BitFlip(Observer):
             incarnation=place.incarnation,
             text=f"one bit of {name} flipped in {place.replica_id}",
         )
+        import torch  # in a worker only: the controller, which imports this, loads none
+
         with torch.no_grad():
             tensor.view(torch.int32).view(-1)[0] ^= _BIT
 
 
 def flip_in_first_life(
     step: int, journal_path: Path, *, phase: Phase = Phase.COMPUTE
-) -> Callable[[ReplicaWork], Observer]:
+) -> Callable[[Damaged], Observer]:
     """Return what makes a ``BitFlip`` in a replica's first incarnation, and nothing in others."""
     return _Flipper(step, journal_path, phase)
 
@@ -72,7 +86,7 @@ class _Flipper:
     def __init__(self, step: int, journal_path: Path, phase: Phase) -> None:
         self._step, self._journal_path, self._phase = step, journal_path, phase
 
-    def __call__(self, work: ReplicaWork) -> Observer:
+    def __call__(self, work: Damaged) -> Observer:
         if work.place.incarnation:
             return Observer()
         return BitFlip(work, self._step, self._journal_path, phase=self._phase)

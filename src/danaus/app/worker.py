@@ -1,30 +1,25 @@
-"""The worker of a replica: one actor per process that trains until the run is done.
+"""The worker of a replica, as its controller knows it: an actor, and what it is told.
 
-Owns how a trainer, a participant and the run folder's files come together in a worker process.
+Owns ``ReplicaWorker`` and ``WorkerJob``.  What the actor does lies in ``app.training``, which loads
+torch; a controller never does.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from importlib import import_module
+from typing import Any
 
 from danaus.actor.endpoints import Actor, endpoint
-from danaus.actor.process_runtime import context
-from danaus.app.recorder import Recorder
 from danaus.app.run_result import WorkerResult
-from danaus.app.shards import Shards
 from danaus.core.errors import InternalError
-from danaus.ft.ledger import Ledger, Opened
 from danaus.ft.observer import Observer
-from danaus.ft.participant import Participant, StepPlan
-from danaus.ft.place import Place
 from danaus.platform.choice import choose
 from danaus.train.config import TrainConfig
-from danaus.train.replica import ReplicaWork
+
+TRAINING = "danaus.app.training"
+"""What a nursery imports before it forks workers, and torch with it (P-6)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +48,7 @@ class WorkerJob:
     incarnation: int
     train: TrainConfig
     niceness: int = 0
-    observers: tuple[Callable[[ReplicaWork], Observer], ...] = ()
+    observers: tuple[Callable[[Any], Observer], ...] = ()
 
 
 class ReplicaWorker(Actor):
@@ -65,21 +60,14 @@ class ReplicaWorker(Actor):
 
     def __init__(self, job: WorkerJob) -> None:
         self._job = job
-        self._choice = choose(job.train.platform)
-        self._open = contextlib.ExitStack()
-        self._work: ReplicaWork | None = None
+        self._training: Any = None
 
     @endpoint
     def prepare(self) -> None:
         """Meet the other ranks and build what is trained; the controller limits how long."""
-        job = self._job
-        if job.niceness:
-            os.nice(job.niceness)
-        self._choice.platform.pin(job.train.platform)
-        place = self._place()
-        shards = self._open.enter_context(Shards(place, job.sockets))
-        checkpoints = Path(job.run_dir) / "checkpoints"
-        self._work = ReplicaWork.build(job.train, place, shards=shards.place, folder=checkpoints)
+        choice = choose(self._job.train.platform)  # first: it says what is wrong with a torch
+        self._training = import_module(TRAINING).RankTraining(self._job, choice)
+        self._training.prepare()
 
     @endpoint
     def train(self) -> WorkerResult:
@@ -88,50 +76,7 @@ class ReplicaWorker(Actor):
         Raises:
             DanausError: Of scope ``JOB``: the run cannot go on.
         """
-        with self._open:
-            if self._work is None:
-                raise InternalError("P-6", "a worker was told to train before it was prepared")
-            return self._train(self._work)
-
-    def _train(self, work: ReplicaWork) -> WorkerResult:
-        job, place, run_dir = self._job, work.place, Path(self._job.run_dir)
-        steps = job.train.step
-        elastic = job.num_replicas if steps.batch == "elastic" else 0
-        plan = StepPlan(steps.num_steps, steps.num_leaves, steps.leaf_size, elastic)
-        opened = Opened(
-            at=time.time(),
-            member=place.member,
-            identity=work.identity,
-            samples_per_data_epoch=work.samples_per_data_epoch,
-            environment=self._choice.platform.environment(),
-        )
-        path = run_dir / "ledger" / f"{place.replica_id}-{place.rank}.jsonl"
-        others = tuple(make(work) for make in job.observers)
-        with (
-            Ledger(path, opened) as ledger,
-            Recorder(
-                place, work, run_dir, position=context().proc.position, others=others
-            ) as recorder,
-            Participant(place, work, plan, ledger=ledger, observer=recorder) as participant,
-        ):
-            recorder.started(self._choice, participant.snapshot_room_bytes)
-            for attempt in participant.attempts():
-                for leaf in attempt.leaves():
-                    attempt.add(leaf, work.compute_leaf(attempt.step, leaf.microbatches))
-            ledger.sync()
-            return WorkerResult(participant.committed_step, work.sha256())
-
-    def _place(self) -> Place:
-        job, proc = self._job, context().proc
-        rank = proc.rank
-        return Place(
-            replica_id=job.replica_id,
-            rank=rank,
-            num_ranks=job.num_ranks,
-            incarnation=job.incarnation,
-            quorum_address=job.quorum_address,
-            secret_path=str(Path(job.run_dir) / "secret"),
-            data_address=f"unix:{job.sockets}/{job.replica_id}-{rank}-{job.incarnation}",
-            agent_address=proc.agent_address,
-            process_id=proc.process_id,
-        )
+        if self._training is None:
+            raise InternalError("P-6", "a worker was told to train before it was prepared")
+        result: WorkerResult = self._training.train()
+        return result

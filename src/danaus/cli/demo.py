@@ -21,7 +21,7 @@ def run(arguments: list[str]) -> int:
     refuse_used(path)
     text = check(settings)
     settings = begin(path, settings)
-    # Loads torch by way of the workers' code.
+    # Loads the actor runtime, which neither help nor bad input needs.
     from danaus.app.demo import run_demo
 
     return run_demo(settings, text=text, console=Console())

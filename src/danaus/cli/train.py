@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import datetime as dt
 import difflib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,6 +19,7 @@ from danaus.app.settings import RunConfig, resumed, saved
 from danaus.cli.arguments import Given, read, show_help, wants_help
 from danaus.core.config import load
 from danaus.core.errors import ConfigError, DependencyMissing
+from danaus.platform.choice import check as platform_check
 from danaus.train.presets import PRESETS, preset
 
 C = TypeVar("C", bound=RunConfig)
@@ -91,31 +90,14 @@ def check(settings: RunConfig) -> str:
         DeviceUnavailable: The wanted kind of device cannot be had.
         ConfigError: There is no text, or less than one step reads.
     """
-    from danaus.platform.choice import choose
-
-    with while_loading("torch"):
-        choose(settings.platform)
+    platform_check(settings.platform)
     for library, use in _NEEDED.items():
         if find_spec(library) is None:
             raise DependencyMissing(library, needed_for=use, install="pip install 'danaus[train]'")
-    # Imports torch, so it stands behind the line that asks for it.
-    from danaus.train.data import ByteText, shape_of
+    # Needs a library that was just looked for.
+    from danaus.train.text import load_text, shape_of
 
-    return ByteText(settings.data, shape_of(settings.step), settings.step.seed).source
-
-
-@contextlib.contextmanager
-def while_loading(what: str) -> Iterator[None]:
-    """Say on a terminal what is waited for, and take it back."""
-    console = Console()
-    if not console.is_terminal or console.is_dumb_terminal:
-        yield
-        return
-    console.print(f"loading {what}", style="dim", end="\r")
-    try:
-        yield
-    finally:
-        console.print(" " * len(f"loading {what}"), end="\r")
+    return load_text(settings.data, shape_of(settings.step)).source
 
 
 def place(settings: RunConfig, given: Given) -> Path:
@@ -162,7 +144,7 @@ def _go_on(given: Given) -> int:
 
 
 def _train(settings: RunConfig, text: str, *, resume: bool) -> int:
-    # Loads torch by way of the workers' code.
+    # Loads the actor runtime, which neither help nor bad input needs.
     from danaus.app.launch import run_training
 
     return run_training(settings, text=text, resume=resume, console=Console())

@@ -2,14 +2,16 @@
 
 ``train.trainer.Trainer`` is one; ``ft.loop`` makes one of a plain model and optimiser.  A ``Work``
 knows nothing of quorums, replicas or votes: it holds a state after some step, computes gradients
-against it, and changes it only in ``apply``, ``restore`` and ``loaded``.
+against it, and changes it only in ``apply``, ``restore`` and ``loaded``.  A controller imports
+this, so it loads no torch.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class StepResult(Protocol):

@@ -7,7 +7,8 @@ room, loaded by name at first use, so that nothing above ever spells a vendor (G
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import import_module
+from importlib import import_module, metadata
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Protocol
 
 from danaus.core.errors import ConfigError, DependencyMissing, DeviceUnavailable
@@ -72,51 +73,66 @@ class Choice:
 
 
 def choose(config: PlatformConfig) -> Choice:
-    """Choose the platform to compute on.
+    """Choose the platform to compute on; loads torch.
 
     Raises:
         DependencyMissing: torch is not installed or too old.
         DeviceUnavailable: The wanted kind cannot be had.
     """
-    require_torch("training")
+    kind = check(config)
+    try:
+        module = import_module(_BACKENDS[kind])
+    except (ImportError, OSError) as error:
+        found = f"installed but cannot be loaded ({error})"
+        raise _missing(found) from error
+    platform: Platform = module.open_platform()
+    if config.device == "auto":
+        return Choice(platform, "auto: the CPU is the only kind this version computes on")
+    return Choice(platform, f"platform.device = {config.device}")
+
+
+def check(config: PlatformConfig) -> str:
+    """Return the kind of platform that would be chosen, as far as is seen without loading torch.
+
+    Raises:
+        DependencyMissing: torch is not installed, or older than 2.9; names the line that
+            installs it.
+        DeviceUnavailable: The wanted kind cannot be had.
+    """
+    if not torch_is_there():
+        raise _missing("not installed")
+    version = torch_version()
+    if not new_enough(version):
+        raise _missing(f"{version}, older than {TORCH_NEEDED[0]}.{TORCH_NEEDED[1]}")
     wanted = config.device
     if wanted not in ("auto", *_BACKENDS):
         raise DeviceUnavailable(kind=wanted, looked_for=f"a danaus backend named {wanted}")
-    kind = "cpu" if wanted == "auto" else wanted
-    module = import_module(_BACKENDS[kind])
-    platform: Platform = module.open_platform()
-    if wanted == "auto":
-        return Choice(platform, "auto: the CPU is the only kind this version computes on")
-    return Choice(platform, f"platform.device = {wanted}")
+    return "cpu" if wanted == "auto" else wanted
 
 
-def require_torch(needed_for: str) -> None:
-    """Check that a usable torch is installed.
-
-    Raises:
-        DependencyMissing: It is not, or older than 2.9; names the line that installs it.
-    """
+def torch_is_there() -> bool:
+    """Tell whether there is a torch to load."""
     try:
-        import_module("torch")
-    except (ImportError, OSError) as error:
-        there = not isinstance(error, ModuleNotFoundError) or error.name != "torch"
-        raise DependencyMissing(
-            library="torch",
-            needed_for=needed_for,
-            install=TORCH_INSTALL,
-            found=f"installed but cannot be loaded ({error})" if there else "not installed",
-        ) from error
-    version = str(import_module("torch.version").__version__)
-    if not new_enough(version):
-        raise DependencyMissing(
-            library="torch",
-            needed_for=needed_for,
-            install=TORCH_INSTALL,
-            found=f"{version}, older than {TORCH_NEEDED[0]}.{TORCH_NEEDED[1]}",
-        )
+        return find_spec("torch") is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def torch_version() -> str:
+    """Return the version of the torch that is there, from its metadata where it has such."""
+    try:
+        return metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        return str(import_module("torch.version").__version__)
 
 
 def new_enough(version: str) -> bool:
-    """Tell whether a torch of this version can be used."""
+    """Tell whether a version of torch will do."""
     major, minor, *_ = version.split(".")
     return (int(major), int(minor)) >= TORCH_NEEDED
+
+
+def _missing(found: str) -> DependencyMissing:
+    return DependencyMissing(
+        library="torch", needed_for="training", install=TORCH_INSTALL, found=found
+    )

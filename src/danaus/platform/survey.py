@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 
-from danaus.platform.choice import TORCH_INSTALL, TORCH_NEEDED, new_enough
+from danaus.platform.choice import TORCH_INSTALL, TORCH_NEEDED, new_enough, torch_is_there
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class TorchFacts:
 
 def survey() -> TorchFacts:
     """Look at the installed torch and the devices it sees."""
-    if find_spec("torch") is None:
+    if not torch_is_there():
         return TorchFacts(problem="torch is not installed", install=TORCH_INSTALL)
     try:
         torch = import_module("torch")

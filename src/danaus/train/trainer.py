@@ -30,10 +30,11 @@ from danaus.ft.buffers import BufferWatch
 from danaus.model.initial import draw_seed, initial_value
 from danaus.model.llama import Llama
 from danaus.train.config import TrainConfig
-from danaus.train.data import ByteText, shape_of
+from danaus.train.data import ByteText
 from danaus.train.flat import TAIL, FlatLayout
 from danaus.train.optim import AdamW, gradient_norm_square, learning_rate
 from danaus.train.parallel import ALONE, ShardPlace
+from danaus.train.text import shape_of
 
 Fingerprint = Callable[[Mapping[str, Tensor]], str]
 

@@ -51,8 +51,14 @@ def without_torch(tmp_path: Path) -> str:
     """Return a folder that makes torch look not installed."""
     folder = tmp_path / "without_torch"
     folder.mkdir()
-    says = "raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')\n"
-    (folder / "torch.py").write_text(says)
+    (folder / "sitecustomize.py").write_text(
+        "import sys\n"
+        "class WithoutTorch:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'torch':\n"
+        "            raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')\n"
+        "sys.meta_path.insert(0, WithoutTorch())\n"
+    )
     return str(folder)
 
 
@@ -149,9 +155,25 @@ def test_missing_torch_is_said_with_the_line_that_installs_it(
 def test_a_torch_that_cannot_be_loaded_is_said_in_one_sentence(run: Run, tmp_path: Path) -> None:
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "torch.py").write_text("raise OSError('libgomp.so: no such file')\n")
-    said = _one_sentence(run("train", "debug", before=str(tmp_path / "broken")))
+    done = run("train", "debug", "--run-dir=a", before=str(tmp_path / "broken"))
 
-    assert "torch is installed but cannot be loaded (libgomp.so: no such file)" in said
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert "torch is installed but cannot be loaded (libgomp.so: no such file)" in done.stderr
+    assert "install it with: pip install" in done.stderr
+
+
+def test_nothing_but_workers_loads_torch(without_torch: str) -> None:
+    for module in ("danaus.app.launch", "danaus.app.demo", "danaus.cli.train", "danaus.train.text"):
+        done = subprocess.run(
+            [sys.executable, "-c", f"import {module}"],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join((without_torch, str(SOURCE)))},
+            capture_output=True,
+            text=True,
+            timeout=50,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
 
 
 def test_the_doctor_works_without_torch(run: Run, without_torch: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from danaus.core.errors import DependencyMissing, DeviceUnavailable
-from danaus.platform.choice import PlatformConfig, choose, require_torch
+from danaus.platform.choice import PlatformConfig, check, choose
 from danaus.platform.cpu import processor_name
 
 
@@ -51,11 +51,11 @@ def test_pinning_fixes_what_the_environment_tells() -> None:
 def test_without_torch_the_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(DependencyMissing, match=r"not installed: training needs it; .*pip install"):
-        require_torch("training")
+        check(PlatformConfig())
 
 
 def test_a_torch_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch.version.__version__", "2.8.1+cpu")
+    monkeypatch.setattr("danaus.platform.choice.torch_version", lambda: "2.8.1+cpu")
     with pytest.raises(DependencyMissing, match=r"torch is 2\.8\.1\+cpu, older than 2\.9"):
         choose(PlatformConfig())
 

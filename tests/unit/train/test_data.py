@@ -9,7 +9,8 @@ import torch
 
 from danaus.core.errors import ConfigError, InternalError
 from danaus.train.config import DataConfig
-from danaus.train.data import STDLIB_BYTES, BatchShape, ByteText, find_files
+from danaus.train.data import ByteText
+from danaus.train.text import STDLIB_BYTES, BatchShape, find_files
 
 SHAPE = BatchShape(num_microbatches=3, rows=2, seq_len=4)
 

@@ -1,0 +1,98 @@
+"""What a worker process does: one rank of one replica trains until the run is done.
+
+Owns how a trainer, a participant and the run folder's files come together in a worker process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from pathlib import Path
+
+from danaus.actor.process_runtime import context
+from danaus.app.recorder import Recorder
+from danaus.app.run_result import WorkerResult
+from danaus.app.shards import Shards
+from danaus.app.worker import WorkerJob
+from danaus.core.errors import InternalError
+from danaus.ft.ledger import Ledger, Opened
+from danaus.ft.participant import Participant, StepPlan
+from danaus.ft.place import Place
+from danaus.platform.choice import Choice
+from danaus.train.replica import ReplicaWork
+
+
+class RankTraining:
+    """The training of one rank of one replica.
+
+    Args:
+        job: What the replica is told.
+        choice: What it computes on.
+    """
+
+    def __init__(self, job: WorkerJob, choice: Choice) -> None:
+        self._job, self._choice = job, choice
+        self._open = contextlib.ExitStack()
+        self._work: ReplicaWork | None = None
+
+    def prepare(self) -> None:
+        """Meet the other ranks and build what is trained."""
+        job = self._job
+        if job.niceness:
+            os.nice(job.niceness)
+        self._choice.platform.pin(job.train.platform)
+        place = self._place()
+        shards = self._open.enter_context(Shards(place, job.sockets))
+        checkpoints = Path(job.run_dir) / "checkpoints"
+        self._work = ReplicaWork.build(job.train, place, shards=shards.place, folder=checkpoints)
+
+    def train(self) -> WorkerResult:
+        """Train until every member has committed the run's last step."""
+        with self._open:
+            if self._work is None:
+                raise InternalError("P-6", "training was begun before it was prepared")
+            return self._train(self._work)
+
+    def _train(self, work: ReplicaWork) -> WorkerResult:
+        job, place, run_dir = self._job, work.place, Path(self._job.run_dir)
+        steps = job.train.step
+        elastic = job.num_replicas if steps.batch == "elastic" else 0
+        plan = StepPlan(steps.num_steps, steps.num_leaves, steps.leaf_size, elastic)
+        opened = Opened(
+            at=time.time(),
+            member=place.member,
+            identity=work.identity,
+            samples_per_data_epoch=work.samples_per_data_epoch,
+            environment=self._choice.platform.environment(),
+        )
+        path = run_dir / "ledger" / f"{place.replica_id}-{place.rank}.jsonl"
+        others = tuple(make(work) for make in job.observers)
+        with (
+            Ledger(path, opened) as ledger,
+            Recorder(
+                place, work, run_dir, position=context().proc.position, others=others
+            ) as recorder,
+            Participant(place, work, plan, ledger=ledger, observer=recorder) as participant,
+        ):
+            recorder.started(self._choice, participant.snapshot_room_bytes)
+            for attempt in participant.attempts():
+                for leaf in attempt.leaves():
+                    attempt.add(leaf, work.compute_leaf(attempt.step, leaf.microbatches))
+            ledger.sync()
+            return WorkerResult(participant.committed_step, work.sha256())
+
+    def _place(self) -> Place:
+        job, proc = self._job, context().proc
+        rank = proc.rank
+        return Place(
+            replica_id=job.replica_id,
+            rank=rank,
+            num_ranks=job.num_ranks,
+            incarnation=job.incarnation,
+            quorum_address=job.quorum_address,
+            secret_path=str(Path(job.run_dir) / "secret"),
+            data_address=f"unix:{job.sockets}/{job.replica_id}-{rank}-{job.incarnation}",
+            agent_address=proc.agent_address,
+            process_id=proc.process_id,
+        )
