@@ -244,7 +244,7 @@ class HostAgent:
         settings = self._settings
         self._num_started += 1
         name = f"w{os.getpid()}-{self._num_started}"
-        position = str(Path(settings.folder) / f"{name}.position")
+        block, position = _new_block(str(Path(settings.folder) / f"{name}.position"))
         log = log_path(settings.run_dir, process.process_id)
         spec = nursery_messages.WorkerSpec(
             process_id=process.process_id,
@@ -263,7 +263,7 @@ class HostAgent:
             owner=message.owner,
             owner_agent=message.owner_agent,
             owner_session=peer,
-            block=PositionBlock.create(position),
+            block=block,
             log=LogFollower(log, from_end=True),
         )
 
@@ -301,6 +301,15 @@ def _remove_leftovers(settings: talk.AgentSettings) -> None:
     for path in left:
         with contextlib.suppress(OSError):
             path.unlink()
+
+
+def _new_block(path: str) -> tuple[PositionBlock, str]:
+    """Return a block and where a worker opens it: at ``path``, unless the disk is full."""
+    try:
+        return PositionBlock.create(path), path
+    except OSError:
+        block = PositionBlock.create_in_memory()
+        return block, block.path
 
 
 def _note_process(registry: PidRegistry, name: str, pid: int) -> None:

@@ -207,8 +207,8 @@ class WorkerTable:
 
     def _tidy(self, worker: Worker) -> None:
         self._registry.drop(worker.spec.process_id)
+        leftovers = [] if worker.block.path else [worker.spec.position_path]
         worker.block.close()
-        leftovers = [worker.spec.position_path]
         if worker.address.startswith("unix:"):
             leftovers.append(worker.address.removeprefix("unix:"))
         for path in leftovers:

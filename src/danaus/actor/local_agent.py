@@ -22,6 +22,7 @@ from danaus.actor.runtime import Runtime
 from danaus.core.clock import Deadline
 from danaus.core.errors import ConfigError, DeadlinePassed
 from danaus.core.lifeline import open_lifeline
+from danaus.core.whole_file import WholeFile
 from danaus.wire.address import Address
 from danaus.wire.secret import Secret
 
@@ -94,7 +95,7 @@ class LocalAgent:
             theirs.callback(os.close, ready_write)
             failing.callback(os.close, ready_read)
             settings = self._settings(lifeline_read, ready_write)
-            settings_path.write_bytes(msgspec.json.encode(settings))
+            WholeFile(settings_path).write(msgspec.json.encode(settings))
             self._process = subprocess.Popen(
                 boot.command("danaus.actor.agent", os.fspath(settings_path)),
                 stdin=subprocess.DEVNULL,

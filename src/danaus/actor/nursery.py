@@ -171,7 +171,10 @@ def _text(fd: int) -> io.TextIOWrapper:
 
 def _redirect(log_path: str) -> None:
     null = os.open(os.devnull, os.O_RDONLY)
-    log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        log = os.open(log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    except OSError:  # a full disk: better a worker without a log than none
+        log = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 0)
     os.dup2(log, 1)
     os.dup2(log, 2)

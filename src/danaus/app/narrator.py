@@ -7,6 +7,7 @@ path and tells of a run that it did not start just as well.
 from __future__ import annotations
 
 import json
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Sized
 from pathlib import Path
@@ -18,6 +19,12 @@ from danaus.app.run_folder import RunFolder
 from danaus.app.run_record import Happening, happening, incarnation_of, replica_of
 
 _RATE_STEPS = 20
+_LEAST_ROOM_BYTES = 1 << 16
+_FULL = (
+    "the disk of {} is full: training goes on; the ledger waits for room, checkpoints fail, lines "
+    "of journal and metrics are lost and counted"
+)
+_ROOM_AGAIN = "the disk of {} has room again"
 
 
 class LineTail:
@@ -67,7 +74,8 @@ class Narrator:
         *,
         skip_past: bool = False,
     ) -> None:
-        self._progress = progress
+        self._progress, self._path = progress, folder.path
+        self._is_full = False
         self._journal = LineTail(folder.journal_path)
         self._metrics = [LineTail(folder.metrics_path(name)) for name in replica_ids]
         self._recent: deque[tuple[float, int]] = deque(maxlen=_RATE_STEPS)
@@ -90,6 +98,16 @@ class Narrator:
         steps = [line for tail in self._metrics for line in tail.new_lines()]
         for line in sorted(steps, key=lambda each: each.get("step", 0)):
             self._advance(line)
+        self._look_at_the_disk()
+
+    def _look_at_the_disk(self) -> None:
+        """Tell of a full disk: what is told here otherwise is read from it."""
+        room = os.statvfs(self._path)
+        is_full = room.f_bavail * room.f_frsize < _LEAST_ROOM_BYTES
+        if is_full != self._is_full:
+            self._is_full = is_full
+            words, style = (_FULL, "bold red") if is_full else (_ROOM_AGAIN, "green")
+            self._progress.event(words.format(self._path), style)
 
     # -- steps ------------------------------------------------------------------------------
 

@@ -100,6 +100,8 @@ class ReplicaKeeper:
                 results = await self._train_once()
                 self._done = True
                 return results
+            except OSError as error:  # a full disk, say: what a start needs cannot be written
+                why = f"{error.strerror or error}"
             except DanausError as error:
                 if isinstance(error, _HOPELESS):
                     raise

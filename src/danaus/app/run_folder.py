@@ -35,6 +35,7 @@ from typing import Any, Self
 
 from danaus.core.config import toml_text
 from danaus.core.errors import ConfigError, RunFolderBusy
+from danaus.core.whole_file import WholeFile
 from danaus.wire.secret import Secret
 
 # A unix socket's path fits in 108 bytes with its final zero; the longest name that we bind in
@@ -251,10 +252,8 @@ class RunFolder:
     def save_addresses(self, **addresses: Any) -> None:
         """Add or replace addresses by name, atomically."""
         self._must_hold()
-        path = self.control / "addresses.json"
-        _write_whole(
-            path, json.dumps(self.addresses() | addresses, indent=1, sort_keys=True) + "\n"
-        )
+        known = self.addresses() | addresses
+        _write_object(self.control / "addresses.json", known)
 
     def incarnations(self) -> dict[str, int]:
         """Return the newest incarnation of each name."""
@@ -265,8 +264,7 @@ class RunFolder:
         self._must_hold()
         known = self.incarnations()
         known[name] = known.get(name, -1) + 1
-        text = json.dumps(known, indent=1, sort_keys=True) + "\n"
-        _write_whole(self.control / "incarnations.json", text)
+        _write_object(self.control / "incarnations.json", known)
         return known[name]
 
     def sockets(self) -> Path:
@@ -367,6 +365,10 @@ def _read_object(path: Path) -> dict[str, Any]:
     if not isinstance(read, dict):
         raise ConfigError(what=f"{path} holds no JSON object")
     return read
+
+
+def _write_object(path: Path, value: dict[str, Any]) -> None:
+    WholeFile(path).write(json.dumps(value, indent=1, sort_keys=True).encode())
 
 
 def _write_whole(path: Path, text: str) -> None:

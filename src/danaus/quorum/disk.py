@@ -3,21 +3,20 @@
 Owns the file's format and its writing.  What stands in it, and when, is ``quorum.state``'s.
 
 Invariants:
-    Q-1: once ``save`` has returned, the quorum survives a power loss: the file is written beside,
-    synced, renamed, and its folder synced.  Where ``save`` raises, nobody may be told of it.
+    Q-1: once ``save`` has returned, the quorum survives a power loss (``core.whole_file``).
+    Where ``save`` raises, nobody may be told of it.
     A file that is torn or not ours counts as lost, never as a quorum.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
 from pathlib import Path
 
 import msgspec
 import xxhash
 
+from danaus.core.whole_file import WholeFile
 from danaus.quorum.events import Saved
 
 FILE = "state.json"
@@ -46,6 +45,7 @@ class QuorumDisk:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE
+        self._file = WholeFile(self.path)
         self._mark = folder / MARK
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
@@ -57,17 +57,9 @@ class QuorumDisk:
         """
         body = msgspec.json.encode(saved)
         sealed = _Sealed(FORMAT, xxhash.xxh3_128_hexdigest(body), msgspec.Raw(body))
-        beside = self.path.with_suffix(".new")
-        try:
-            _write_synced(beside, msgspec.json.format(msgspec.json.encode(sealed), indent=1))
-            os.replace(beside, self.path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                beside.unlink(missing_ok=True)
-            raise
+        self._file.write(msgspec.json.format(msgspec.json.encode(sealed), indent=1))
         if not self._mark.exists():
-            _write_synced(self._mark, b"")
-        _sync_folder(self.path.parent)
+            self._mark.touch(mode=0o600)
 
     @property
     def began(self) -> bool:
@@ -81,7 +73,7 @@ class QuorumDisk:
             OSError: The file is there but cannot be read.
         """
         try:
-            data = self.path.read_bytes()
+            data = self._file.read()
         except FileNotFoundError:
             return None
         try:
@@ -108,23 +100,3 @@ def _unsealed(data: bytes) -> Saved:
     if xxhash.xxh3_128_hexdigest(msgspec.json.encode(saved)) != sealed.checksum:
         raise msgspec.DecodeError("its checksum does not match: it is torn or was edited")
     return saved
-
-
-def _write_synced(path: Path, data: bytes) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-    file = os.open(path, flags, 0o600)
-    try:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(file, rest) :]
-        os.fsync(file)
-    finally:
-        os.close(file)
-
-
-def _sync_folder(folder: Path) -> None:
-    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)

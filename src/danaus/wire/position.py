@@ -27,6 +27,7 @@ _CHECK = struct.Struct("<Q")
 _SLOT_BYTES = 64
 _BLOCK_BYTES = 2 * _SLOT_BYTES
 _TRIES = 100
+_IN_MEMORY = "/proc/"
 
 
 class Phase(enum.IntEnum):
@@ -60,10 +61,11 @@ class Position:
 
 
 class PositionBlock:
-    """A file of 128 bytes, mapped by a worker and its host agent."""
+    """A file of 128 bytes, or memory without one, mapped by a worker and its host agent."""
 
-    def __init__(self, memory: mmap.mmap) -> None:
+    def __init__(self, memory: mmap.mmap, fd: int = -1) -> None:
         self._memory = memory
+        self._fd = fd
         self._lock = threading.Lock()
         self._number = 0
         self._last = Position(0, Phase.START, 0, 0)
@@ -87,6 +89,20 @@ class PositionBlock:
         return block
 
     @classmethod
+    def create_in_memory(cls) -> PositionBlock:
+        """Make a block without a file, where a full disk has no room for one; see ``path``."""
+        fd = os.memfd_create("danaus-position", os.MFD_CLOEXEC)
+        os.truncate(fd, _BLOCK_BYTES)
+        block = cls(mmap.mmap(fd, _BLOCK_BYTES), fd)
+        block.write(0, Phase.START, 0)
+        return block
+
+    @property
+    def path(self) -> str:
+        """Where other processes open a block made in memory, until it is closed; else empty."""
+        return f"/proc/{os.getpid()}/fd/{self._fd}" if self._fd >= 0 else ""
+
+    @classmethod
     def open(cls, path: str | os.PathLike[str]) -> PositionBlock:
         """Map the block that another process created.
 
@@ -94,7 +110,8 @@ class PositionBlock:
             ConfigError: There is none at ``path``.
         """
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            follow = 0 if os.fspath(path).startswith(_IN_MEMORY) else os.O_NOFOLLOW
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | follow)
         except OSError as error:
             raise ConfigError(
                 f"position block {os.fspath(path)}", f"cannot be opened: {error.strerror}"
@@ -126,6 +143,9 @@ class PositionBlock:
     def close(self) -> None:
         """Unmap the block; the file stays."""
         self._memory.close()
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
     def _put(self, step: int, phase: Phase, collective: int) -> None:
         self._number += 1

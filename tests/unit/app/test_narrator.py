@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 from pathlib import Path
 
@@ -103,3 +104,20 @@ def test_a_divergence_says_whether_it_heals(story: StoryTeller, tell) -> None:
         "the vote finds other bits after step 7, in replica-2: replica-2 heals",
         "the vote finds other bits after step 7: without a majority",
     ]
+
+
+def test_a_full_disk_is_told_once_and_that_it_has_room_again(tell, monkeypatch) -> None:
+    real = os.statvfs
+
+    def full(path: object) -> os.statvfs_result:
+        room = list(real(path))
+        room[4] = 0  # f_bavail
+        return os.statvfs_result(room)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "statvfs", full)
+        (line,) = tell()
+        assert "is full: training goes on" in line
+        assert tell() == []
+    (line,) = tell()
+    assert "has room again" in line

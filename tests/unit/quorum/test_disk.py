@@ -37,7 +37,7 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
         disk.save(saved(n))
         assert QuorumDisk(tmp_path / "quorum").load() == saved(n)
     assert os.stat(disk.path).st_mode & 0o777 == 0o600
-    assert sorted(os.listdir(tmp_path / "quorum")) == ["began", "state.json"]
+    assert sorted(os.listdir(tmp_path / "quorum")) == ["began", "state.json", "state.json.spare"]
 
 
 @pytest.mark.parametrize("cut", [0, 1, 100, -2])
@@ -46,7 +46,7 @@ def test_a_torn_file_counts_as_lost(
 ) -> None:
     disk = QuorumDisk(tmp_path)
     disk.save(saved())
-    disk.path.write_bytes(disk.path.read_bytes()[:cut])
+    disk.path.write_bytes(disk.path.read_bytes().rstrip()[:cut])
     with caplog.at_level(logging.ERROR):
         assert disk.load() is None
     assert "counts as lost" in caplog.text
@@ -82,7 +82,7 @@ def test_a_full_disk_keeps_what_was_there(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(OSError, match="No space left"):
         disk.save(saved(2))
     assert disk.load() == saved(1)
-    assert sorted(os.listdir(tmp_path)) == ["began", "state.json"]
+    assert sorted(os.listdir(tmp_path)) == ["began", "state.json", "state.json.spare"]
 
 
 def test_a_lost_file_is_known_to_have_been_there(tmp_path: Path) -> None:
