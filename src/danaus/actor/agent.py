@@ -215,8 +215,8 @@ class HostAgent:
         for process_id in message.process_ids:
             worker = self._workers.get(process_id)
             if worker is not None and message.on:
-                if not worker.log_readers:  # from now on
-                    worker.log = LogFollower(worker.spec.log_path, from_end=True)
+                if not worker.log_readers:
+                    worker.log = LogFollower(worker.spec.log_path, from_tail=True)
                 worker.log_readers.add(peer)
             elif worker is not None:
                 worker.log_readers.discard(peer)
@@ -264,7 +264,7 @@ class HostAgent:
             owner_agent=message.owner_agent,
             owner_session=peer,
             block=block,
-            log=LogFollower(log, from_end=True),
+            log=LogFollower(log),
         )
 
     def _bind(self, name: str) -> str:

@@ -34,11 +34,17 @@ def log_path(run_dir: str | os.PathLike[str], process_id: str) -> str:
 
 
 class LogFollower:
-    """Reads the whole lines that were added to a file since the last look."""
+    """Reads the whole lines that were added to a file since the last look.
 
-    def __init__(self, path: str | os.PathLike[str], *, from_end: bool = False) -> None:
+    Args:
+        path: The file; it need not exist yet.
+        from_tail: Begin with the last lines that are there, as ``tail -f`` does, instead of the
+            first: whoever asks then misses nothing that was written while the asking travelled.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, from_tail: bool = False) -> None:
         self._path = Path(path)
-        self._at = self._size() if from_end else 0
+        self._at = self._start_of_tail() if from_tail else 0
         self._rest = b""
 
     def lines(self) -> tuple[str, ...]:
@@ -54,6 +60,20 @@ class LogFollower:
         self._at += len(data)
         *whole, self._rest = (self._rest + data).split(b"\n")
         return tuple(line.decode(errors="replace") for line in whole)
+
+    def _start_of_tail(self) -> int:
+        size = self._size()
+        start = max(0, size - _TAIL_BYTES)
+        try:
+            with self._path.open("rb") as file:
+                file.seek(start)
+                data = file.read(size - start)
+        except OSError:
+            return 0
+        lines = data.splitlines(keepends=True)
+        if start:
+            lines = lines[1:]  # begins in the middle
+        return size - sum(map(len, lines[-TAIL_LINES:]))
 
     def _size(self) -> int:
         try:

@@ -241,7 +241,7 @@ class ProcMesh(Mesh):
         return _stop(owned, 0.0)
 
     def logging_option(self, *, stream_to_client: bool = True) -> None:
-        """Have the lines that the processes write from now on shown here, or no longer."""
+        """Have the last lines of the processes, and those that follow, shown here, or no longer."""
         owned = self._mine("logging_option")
         get_runtime().io.post(owned.forward_logs, stream_to_client)
 
