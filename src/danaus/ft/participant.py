@@ -14,7 +14,6 @@ Invariants:
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -28,6 +27,7 @@ from danaus.ft.attempt import Attempt
 from danaus.ft.crew import BROKEN, Crew
 from danaus.ft.healing import Healer
 from danaus.ft.ledger import Committed, Ledger, RolledBack, pack_samples
+from danaus.ft.notices import Notices
 from danaus.ft.observer import Moment, Observer
 from danaus.ft.place import Place
 from danaus.ft.refusals import Refusals
@@ -36,7 +36,7 @@ from danaus.ft.step_events import Votes
 from danaus.ft.stopwatch import Stopwatch
 from danaus.ft.work import StepResult, Work
 from danaus.quorum.client import QuorumClient
-from danaus.quorum.messages import AbortExchange, ChangePending, Epoch, Seat
+from danaus.quorum.messages import Seat
 from danaus.wire.address import Address, advertised
 from danaus.wire.blocking import PeerListener
 from danaus.wire.position import Phase
@@ -116,16 +116,16 @@ class Participant:
         secret = Secret.load(place.secret_path)
         self._listener = PeerListener(Address.parse(place.data_address), secret)
         self._healer = Healer(self._listener, secret, self._observer)
-        self._flags = _Flags()
+        self._notices = Notices()
         self._crew = Crew(
             self._listener,
             secret,
             place.member,
             leaves_of=plan.leaves_of,
             on_collective=self._collective,
-            aborted=self._flags.aborted,
+            aborted=self._notices.aborted,
         )
-        self._flags.on_abort = self._crew.abort
+        self._notices.on_abort = self._crew.abort
         self._machine = StepMachine(
             place.member,
             place.num_ranks,
@@ -144,8 +144,8 @@ class Participant:
                 agent_address=place.agent_address,
                 process_id=place.process_id,
             ),
-            on_change_pending=self._flags.change_pending,
-            on_abort=self._flags.abort_exchange,
+            on_change_pending=self._notices.change_pending,
+            on_abort=self._notices.abort_exchange,
         )
         self._attempt: Attempt | None = None
 
@@ -209,7 +209,7 @@ class Participant:
                 todo.extend(self._handle(event))
 
     def _handle(self, event: on.Event) -> tuple[on.Instruction, ...]:
-        known = self._flags.take_change(self._machine.epoch)
+        known = self._notices.take_change(self._machine.epoch)
         orders = self._machine.handle(known) if known else ()
         return (*orders, *self._machine.handle(event))
 
@@ -230,11 +230,11 @@ class Participant:
 
     def _stop_before(self, order: on.Compute, leaf: int) -> bool:
         self._enter(order.step, Phase.COMPUTE, leaf)
-        return self._work.agree(self._flags.aborted(order.epoch) is not None)
+        return self._work.agree(self._notices.aborted(order.epoch) is not None)
 
     def _computed(self, order: on.Compute) -> on.Event:
         attempt = self._attempt
-        aborted = self._flags.aborted(order.epoch)
+        aborted = self._notices.aborted(order.epoch)
         if attempt is None or (attempt.stopped_early and aborted is not None):
             return on.Aborted(order.epoch, aborted or "left")
         if attempt.refusal:
@@ -369,42 +369,6 @@ class Participant:
         self._at = (step, phase)
         self._spent.enter(phase.name.lower())
         self._observer.entered(step, phase, number)
-
-
-class _Flags:
-    """What the quorum client's thread tells the training thread."""
-
-    def __init__(self) -> None:
-        self.on_abort: Callable[[Epoch, str], None] = lambda _epoch, _reason: None
-        self._lock = threading.Lock()
-        self._change: ChangePending | None = None
-        self._abort: AbortExchange | None = None
-
-    def change_pending(self, told: ChangePending) -> None:
-        """The service: turn to me after this step (Q-2)."""
-        with self._lock:
-            self._change = told
-
-    def abort_exchange(self, told: AbortExchange) -> None:
-        """The service: members are dead, leave what you are blocked in (Q-5)."""
-        with self._lock:
-            self._abort = told
-        self.on_abort(told.epoch, told.reason)
-
-    def aborted(self, epoch: Epoch) -> str | None:
-        """Return why ``epoch`` has ended, or None while it stands."""
-        with self._lock:
-            told = self._abort
-        return told.reason if told is not None and told.epoch >= epoch else None
-
-    def take_change(self, epoch: Epoch | None) -> on.ChangeKnown | None:
-        """Return a change of ``epoch`` once; one of an epoch that is yet to be followed waits."""
-        with self._lock:
-            told = self._change
-            if told is None or told.epoch != epoch:
-                return None
-            self._change = None
-        return on.ChangeKnown(told.epoch, told.reason)
 
 
 _CARRY_OUT: dict[type, Callable[[Participant, Any], on.Event | None]] = {
