@@ -87,6 +87,7 @@ class Monitor:
         for told in (self.votes, self.dropped, self.applied):
             for attempt in [attempt for attempt in told if attempt[1] == epoch]:
                 del told[attempt]
+        self.holding.discard(epoch)
         for key in [key for key in self.formed if key[0] == epoch]:
             del self.formed[key]
 

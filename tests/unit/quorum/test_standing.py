@@ -243,6 +243,18 @@ def test_a_time_in_which_the_service_did_not_run_is_nobodys_silence() -> None:
     assert fenced(town.wait(5.5, silent=(b,))) == ["b/0#0"]
 
 
+def test_a_time_in_which_the_service_did_not_run_is_nobodys_delay() -> None:
+    town = Town(QuorumSettings(join_limit_s=60.0))
+    a, b, c = town.start("a", "b", "c")
+    town.join(a, b)
+    town.now += 90.0  # stopped and continued; what c said meanwhile is not read yet
+    for peer in (a, b, c):
+        town.do(Beaten(peer.member, peer.told.epoch if peer.told else None))
+    assert a.asking
+    town.join(c)
+    assert names(town.last) == ["a", "b", "c"]
+
+
 def test_an_older_incarnation_is_refused_and_fenced() -> None:
     town = Town()
     a, b = town.start("a", "b")
