@@ -233,7 +233,9 @@ _WORDS: dict[str, Callable[[Happening], str]] = {
     Event.FAULT_INJECTED: lambda e: f"FAULT {e.text('text')}",
     Event.PROCESS_STARTED: _started_words,
     Event.PROCESS_EXITED: _exit_words,
-    Event.HANG_NOTICED: lambda e: f"{e.replica} hangs: it {e.text('reason')}",
+    Event.HANG_NOTICED: lambda e: (
+        f"{e.replica} hangs: no progress for {e.number('still_s') or 0.0:.1f} s"
+    ),
     Event.HEALED: _healed_words,
     Event.SERVICE_EXITED: lambda e: (
         f"{SERVICE} is dead ({e.text('signal') or e.text('reason')}); training goes on without it"
