@@ -23,7 +23,7 @@ from danaus.quorum.events import (
     Unreachable,
     WakeAt,
 )
-from danaus.quorum.messages import Epoch, Join, MemberId
+from danaus.quorum.messages import Epoch, Join
 
 from .quorum_cases import Peer, Town, fenced, learners, names
 
@@ -384,24 +384,3 @@ def test_one_that_only_starts_may_be_silent_for_longer_but_not_for_ever() -> Non
     town.register(c)
     assert fenced(town.wait(25.0, silent=(c,))) == []
     assert fenced(town.wait(6.0, silent=(c,))) == ["c/0#0"]
-
-
-def test_what_is_known_of_one_that_waits_tells_when_it_was_heard_and_answered() -> None:
-    town = Town(QuorumSettings(expected_replicas=2))
-    a, b = town.peer("a"), town.peer("b")
-    town.register(a, b)
-    town.join(a)
-    town.wait(1.0)
-    quiet = town.machine.quiet(a.member, town.now)
-    assert quiet is not None
-    assert quiet.answered_s is None
-    town.join(b)
-    town.wait(1.0)
-    quiet = town.machine.quiet(a.member, town.now)
-    assert quiet is not None
-    assert quiet.answered_s == pytest.approx(1.0)
-    town.join(a)
-    quiet = town.machine.quiet(a.member, town.now)
-    assert quiet is not None
-    assert quiet.answered_s is None
-    assert town.machine.quiet(MemberId("z", 0, 0), town.now) is None
