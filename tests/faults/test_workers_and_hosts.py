@@ -326,13 +326,11 @@ def test_a_new_agent_ends_what_an_old_one_left(one):
     assert one.failure().kind == "host_lost"
 
 
-def test_a_worker_that_cannot_be_started_costs_its_host_nothing(one):
+def test_a_host_whose_folder_is_gone_starts_workers_all_the_same(one):
     _, trainers = start(one)
     shutil.rmtree(one.run_dir / "control" / "agents" / "host0")
     late = one.host(0).spawn_procs(name="late")
-    with pytest.raises(SupervisionError, match=r"could not be started: .*No such file"):
-        late.initialized.get(LIMIT_S)
-    assert one.failure().mesh == "late"
+    late.initialized.get(LIMIT_S)  # its position is in memory without a file
     assert len(trainers.alive.call().get(LIMIT_S)) == 2
 
 
