@@ -123,7 +123,7 @@ def make_plan(pick: Pick) -> Plan:
         seed=pick(0, 2**32),
         replicas=pick(1, 4),
         ranks=1 + (pick(0, 3) == 3),
-        steps=pick(2, 6),
+        steps=(2, 3, 4, 5, 6, 15)[pick(0, 5)],
         exact=pick(0, 3) == 3,
         slow=(0, 3, 15, 30)[pick(0, 3)],
         faults=tuple(faults),

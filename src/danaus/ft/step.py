@@ -65,6 +65,9 @@ from danaus.ft.step_events import (
 )
 from danaus.ft.tally import tally
 from danaus.quorum.messages import Announcement, Epoch, MemberId, OpenStep, StepReport, Vote
+from danaus.quorum.resolve import resolve
+
+__all__ = ["Stage", "StepMachine", "resolve"]
 
 Instructions = tuple[Instruction, ...]
 
@@ -323,8 +326,6 @@ class StepMachine:
         self.stage = Stage.JOINING
         return (JoinQuorum(self.report()),)
 
-    # -- voting -------------------------------------------------------------------------------
-
     def _record(self, vote: Vote, event: Reduced) -> OpenStep:
         """Write down this member's vote before it is cast; there is no second one."""
         if self._open is None or self._open.vote != "none":
@@ -365,8 +366,6 @@ class StepMachine:
             mine, refused_seen=refused, reason=count.reason if refused else broken or count.reason
         )
         return self._join()
-
-    # -- facts --------------------------------------------------------------------------------
 
     def _in(self, stage: Stage, epoch: Epoch, step: int) -> bool:
         """Tell whether an event answers the work in hand, and not work that was left."""
