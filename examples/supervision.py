@@ -70,10 +70,12 @@ class Owner(Actor):
         return self.told, self.pids()
 
     @endpoint
-    def wait_for(self, name: str) -> str:
-        """Wait in a call to a worker, and say how that ends."""
+    def lose(self, name: str) -> str:
+        """Call a worker, kill it while the call waits, and say how that ends."""
+        waiting = self.workers[name].work.call_one()
+        os.kill(self.pids()[name], signal.SIGKILL)
         try:
-            self.workers[name].work.call_one().get()
+            waiting.get()
         except SupervisionError as error:
             return str(error)
         return "it came to an end by itself"
@@ -96,10 +98,7 @@ def main() -> None:
     """Spawn the owner here, kill one of its workers, and look at who is there afterwards."""
     owner = this_proc().spawn("owner", Owner, this_host())
     before = owner.begin.call_one().get()
-    waiting = owner.wait_for.call_one("w1")
-    os.kill(before["w1"], signal.SIGKILL)
-
-    print(f"the call that waited: {waiting.get()}")
+    print(f"the call that waited: {owner.lose.call_one('w1').get()}")
     told, after = owner.after_restart.call_one().get()
     print(f"the owner was told: {told}")
     kept = sum(before[name] == after[name] for name in before)
