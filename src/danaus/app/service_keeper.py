@@ -108,6 +108,8 @@ class ServiceKeeper:
             try:
                 async with asyncio.TaskGroup() as tasks:
                     greeter = tasks.create_task(self._greet(process))
+                    if self._stopping:  # ``stop`` found no process: this one was on its way
+                        _kill(process)
                     code = await process.wait()
                     greeter.cancel()
             finally:
