@@ -91,9 +91,13 @@ class Connections:
         return job
 
     async def _listen(self, secret: Secret, bind: Address, heartbeat_limit_s: float) -> None:
-        listener = await serve_sessions(bind, secret, self._serve, lost_limit_s=LOST_LIMIT_S)
-        address = str(listener.address)
-        self._jobs[job_of(secret)] = Job(secret, listener, address, heartbeat_limit_s)
+        job = job_of(secret)
+
+        def serve(session: Session) -> None:
+            self._serve(session, job)
+
+        listener = await serve_sessions(bind, secret, serve, lost_limit_s=LOST_LIMIT_S)
+        self._jobs[job] = Job(secret, listener, str(listener.address), heartbeat_limit_s)
 
     def leave(self, job: str) -> None:
         """Stop to listen for a job and forget its hosts; from any other thread."""
@@ -149,13 +153,13 @@ class Connections:
         info = self._user.info
         return talk.Hello(info.process_id, job.address, info.agent_address)
 
-    def _serve(self, session: Session) -> None:
+    def _serve(self, session: Session, job: str) -> None:
         try:
             hello = talk.HELLO.decode(session.hello, session.peer)
         except DanausError as error:
             session.end(str(error))
             return
-        peer = SessionPeer(session, hello)
+        peer = SessionPeer(session, hello, job)
 
         def arrived(parts: list[bytearray]) -> None:
             try:

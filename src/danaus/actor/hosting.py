@@ -32,6 +32,7 @@ from danaus.actor.supervision_messages import (
     ActorKey,
     ActorLeaving,
     Event,
+    ProcessName,
 )
 from danaus.core.extent import Extent
 
@@ -152,11 +153,11 @@ class Hosting:
             self._stopping[key] = [then]
             cell.drain(lambda: self._process.handle(ActorLeaving(key)))
 
-    def owner_gone(self, process_id: str) -> None:
+    def owner_gone(self, process: ProcessName) -> None:
         """Stop the actors whose mesh was spawned by a worker that is gone (A-7)."""
         for key, cell in list(self._cells.items()):
             owner = cell.owner.worker
-            if owner is not None and owner.process_id == process_id:
+            if owner is not None and ProcessName(owner.job, owner.process_id) == process:
                 self.stop(key, lambda _: None)
 
     def stop_all(self, then: Callable[[], None]) -> None:

@@ -81,7 +81,7 @@ class Peer(Protocol):
     """Where a request came from, and its answer goes."""
 
     @property
-    def worker(self) -> Hello | None:
+    def worker(self) -> ProcessRef | None:
         """Who it is, if it is a worker: one that a host agent watches."""
 
     def send(self, message: ProcessMessage, parts: Parts = ()) -> None:
@@ -89,11 +89,19 @@ class Peer(Protocol):
 
 
 class SessionPeer:
-    """The other end of a session that somebody opened with this process."""
+    """The other end of a session that somebody opened with this process.
 
-    def __init__(self, session: Session, hello: Hello) -> None:
+    Args:
+        session: The session.
+        hello: Who opened it.
+        job: The job whose secret it has proven to hold.
+    """
+
+    def __init__(self, session: Session, hello: Hello, job: str) -> None:
         self.session = session
-        self.worker = hello if hello.agent_address else None
+        self.worker: ProcessRef | None = None
+        if hello.agent_address:
+            self.worker = ProcessRef(hello.process_id, hello.agent_address, "", job)
 
     def send(self, message: ProcessMessage, parts: Parts = ()) -> None:
         """Send; a peer that is gone swallows it."""
@@ -179,7 +187,7 @@ class LocalLink(Link):
     that an actor of the main program can be given what does not pickle.
     """
 
-    worker: Hello | None = None
+    worker: ProcessRef | None = None
 
     def send(self, message: ProcessMessage, parts: Parts = ()) -> None:
         """Take the answer to a request (the link is its own peer)."""

@@ -148,8 +148,7 @@ class Runtime:
         owner = peer.worker
         if isinstance(message, SpawnActor) and owner is not None:
             # An actor does not outlive its owner (A-7): hear of the owner's end.
-            job = self.connections.ref().job
-            self.connections.watch(ProcessRef(owner.process_id, owner.agent_address, "", job))
+            self.connections.watch(owner)
         self._hosting.take(message, parts, peer)
 
     def take_notice(self, message: ActorFailed | FailurePassedUp, parts: Parts) -> None:
@@ -208,7 +207,7 @@ class Runtime:
         for process, procs in owned:
             if procs is not None:
                 procs.gone(process.process_id, fault)
-            self._hosting.owner_gone(process.process_id)
+            self._hosting.owner_gone(process)
 
     def fault_of(self, process: ProcessName) -> Fault | None:
         """Return what ended a process, None if it is not known to have ended."""
