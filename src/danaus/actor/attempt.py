@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from types import TracebackType
@@ -17,8 +18,9 @@ class Attempt:
     """A ``with`` block that keeps an ``Exception`` instead of raising it.
 
     Being cancelled counts as one: whoever waits must hear of it, whether the caller, the end of
-    the process, the code itself or a future that it waited for was the cause.  ``SystemExit`` and
-    the like go on their way.
+    the process, the code itself or a future that it waited for was the cause.  So does whatever
+    else is no ``Exception`` (a test framework's failures, a group with such in it).  What ends
+    the process or the coroutine goes on its way.
     """
 
     def __init__(self) -> None:
@@ -37,14 +39,24 @@ class Attempt:
             self.error = RuntimeError(f"it was cancelled: {error}").with_traceback(trace)
         elif isinstance(error, Exception):
             self.error = error
+        elif error is not None and not isinstance(error, _ENDS):
+            self.error = RuntimeError(f"{type(error).__name__}: {error}").with_traceback(trace)
         return self.error is not None
+
+
+_ENDS = (SystemExit, KeyboardInterrupt, GeneratorExit)
 
 
 @contextlib.contextmanager
 def exits(end: Callable[[int], object]) -> Iterator[None]:
-    """Give the code of a ``sys.exit`` within to ``end``: a thread would swallow it, a loop stop."""
+    """Give the code of a ``sys.exit`` within to ``end``: a thread would swallow it, a loop stop.
+
+    A ``KeyboardInterrupt`` ends the process as well, with the code of a shell.
+    """
     try:
         yield
+    except KeyboardInterrupt:
+        end(128 + signal.SIGINT)
     except SystemExit as left:
         code = left.code
         if not isinstance(code, int | None):  # words, for which Python's own code is 1

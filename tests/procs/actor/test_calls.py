@@ -120,6 +120,14 @@ class Leaver(Actor):
         self.never.get(LIMIT_S)
 
     @endpoint
+    def raise_outcome(self) -> None:
+        pytest.fail("what a test framework raises is no Exception")
+
+    @endpoint
+    async def raise_group(self) -> None:
+        raise BaseExceptionGroup("both", [ValueError("one"), GeneratorExit()])
+
+    @endpoint
     def here(self) -> str:
         return "here"
 
@@ -313,6 +321,15 @@ def test_a_cancelled_future_is_an_error_of_the_endpoint_and_holds_up_no_stop(one
         actor.wait_in_vain.call_one().get(LIMIT_S)
     assert actor.here.call_one().get(LIMIT_S) == "here"
     actor.stop().get(LIMIT_S)
+
+
+def test_what_is_raised_and_is_no_exception_is_an_error_of_the_endpoint_too(one):
+    actor = one.host(0).spawn_procs(name="w").spawn("leaver", Leaver)
+    with pytest.raises(ActorError, match="Failed: what a test framework raises"):
+        actor.raise_outcome.call_one().get(LIMIT_S)
+    with pytest.raises(ActorError, match="BaseExceptionGroup: both"):
+        actor.raise_group.call_one().get(LIMIT_S)
+    assert actor.here.call_one().get(LIMIT_S) == "here"
 
 
 @pytest.mark.parametrize(("how", "code", "words"), [(3, 3, ()), ("enough", 1, ("enough",))])
