@@ -60,7 +60,7 @@ class ServiceKeeper:
         self._folder, self._settings, self._journal = folder, settings, journal
         self._resume, self._heal = resume, heal
         self._process: asyncio.subprocess.Process | None = None
-        self._stopping = False
+        self._stopping = asyncio.Event()
         self._attempt = 0
         self._budget = RestartBudget(settings.restart.policy())
         self.address = str(Address.parse(f"unix:{folder.sockets() / 'quorum'}"))
@@ -102,13 +102,15 @@ class ServiceKeeper:
 
     async def _keep(self) -> None:
         pause_s = _RESTART_AFTER_S
-        while not self._stopping:
+        while not self._stopping.is_set():
             self._process = process = await self._start()
             began = time.monotonic()
             try:
                 async with asyncio.TaskGroup() as tasks:
                     greeter = tasks.create_task(self._greet(process))
-                    if self._stopping:  # ``stop`` found no process: this one was on its way
+                    if (
+                        self._stopping.is_set()
+                    ):  # ``stop`` found no process: this one was on its way
                         _kill(process)
                     code = await process.wait()
                     greeter.cancel()
@@ -120,21 +122,23 @@ class ServiceKeeper:
                 pid=process.pid,
                 signal=_signal_name(code),
                 reason=f"exit code {code}",
-                expected=self._stopping,
+                expected=self._stopping.is_set(),
             )
             self._resume = False
             self._attempt += 1
             # One that cannot even begin (a full disk, say) is tried again less and less often.
             short_lived = time.monotonic() - began < _SHORT_LIFE_S
             pause_s = min(2 * pause_s, _RESTART_LIMIT_S) if short_lived else _RESTART_AFTER_S
-            if not self._stopping:
+            if not self._stopping.is_set():
                 self._count_failure(f"exit code {code}")
-                await asyncio.sleep(pause_s + self.hold_restarts_s)
+                away_s = pause_s + self.hold_restarts_s
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopping.wait(), away_s)
                 self.hold_restarts_s = 0.0
 
     async def stop(self) -> None:
         """Ask the service to end; kill it if it does not."""
-        self._stopping = True
+        self._stopping.set()
         process = self._process
         if process is None or process.returncode is not None:
             return
