@@ -1,7 +1,7 @@
 """The job's secret: what every process of a job holds and nobody else does.
 
-Owns making, keeping and reading it, and what is computed from it.  It travels by a 0600 file or
-an inherited descriptor, never by argument, environment, log or pickle (W-2).
+Owns making, keeping and reading it, and what is computed from it.  It travels by a 0600 file, never
+by argument, environment, log or pickle (W-2).
 """
 
 from __future__ import annotations
@@ -110,26 +110,6 @@ class Secret:
         finally:
             os.close(fd)
 
-    @classmethod
-    def from_fd(cls, fd: int) -> Secret:
-        """Return the secret read from an inherited descriptor, to its end; closes it.
-
-        Raises:
-            ConfigError: What was read is no secret.
-        """
-        with os.fdopen(fd, "rb") as file:
-            return cls._from_text(file.read(_TEXT_LIMIT_BYTES), f"descriptor {fd}")
-
-    def to_fd(self) -> int:
-        """Return a new descriptor from which a child that inherits it reads the secret once.
-
-        The caller closes it after the child was started.
-        """
-        reader, writer = os.pipe2(os.O_CLOEXEC)
-        os.write(writer, self._text())  # fits into a pipe's buffer: never blocks
-        os.close(writer)
-        return reader
-
     def mac(self, purpose: bytes, message: bytes) -> bytes:
         """Return HMAC-SHA256 of ``message`` under a key that serves ``purpose`` only."""
         key = hmac.digest(self._key, purpose, hashlib.sha256)
@@ -161,7 +141,7 @@ class Secret:
         return "Secret(hidden)"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a Secret is not pickled: pass its file or a descriptor")
+        raise TypeError("a Secret is not pickled: pass its file")
 
     def __copy__(self) -> Secret:
         return self

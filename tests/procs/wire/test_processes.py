@@ -30,7 +30,7 @@ from danaus.wire.session import serve_sessions
 async def main():
     def on_session(session):
         session.on_message = lambda parts: session.send(parts) and None
-    secret = Secret.from_fd(int(sys.argv[1]))
+    secret = Secret.load(sys.argv[1])
     listener = await serve_sessions(Address.parse(sys.argv[2]), secret, on_session)
     print(listener.address, flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
@@ -46,7 +46,7 @@ from danaus.wire.secret import Secret
 from danaus.wire.session import open_session
 
 async def main():
-    session = await open_session(Address.parse(sys.argv[2]), Secret.from_fd(int(sys.argv[1])))
+    session = await open_session(Address.parse(sys.argv[2]), Secret.load(sys.argv[1]))
     session.send([b"here I am"])
     await session.closed
 
@@ -66,18 +66,24 @@ while True:
 """
 
 
+@pytest.fixture
+def secret_path(tmp_path: Path) -> Path:
+    Secret.create(tmp_path / "secret")
+    return tmp_path / "secret"
+
+
+@pytest.fixture
+def secret(secret_path: Path) -> Secret:
+    return Secret.load(secret_path)
+
+
 @contextlib.contextmanager
-def python(
-    program: str, *arguments: str, secret: Secret | None = None
-) -> Iterator[subprocess.Popen]:
-    fds = [] if secret is None else [secret.to_fd()]
-    command = [sys.executable, "-c", program, *map(str, fds), *arguments]
+def python(program: str, *arguments: str | Path) -> Iterator[subprocess.Popen]:
     started = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, pass_fds=fds,
+        [sys.executable, "-c", program, *arguments],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / "src")},
     )  # fmt: skip
-    for fd in fds:
-        os.close(fd)
     with started:
         try:
             yield started
@@ -90,9 +96,11 @@ def said(process: subprocess.Popen) -> str:
     return process.stdout.readline().strip()  # type: ignore[union-attr]
 
 
-def test_a_kill_is_noticed_at_once(run: Run, secret: Secret, address: Address) -> None:
+def test_a_kill_is_noticed_at_once(
+    run: Run, secret: Secret, secret_path: Path, address: Address
+) -> None:
     async def work() -> None:
-        with python(SERVER, str(address), secret=secret) as server:
+        with python(SERVER, secret_path, str(address)) as server:
             session = await open_session(Address.parse(said(server)), secret, lost_limit_s=0.05)
             session.send([b"echo"])
             assert await session.receive() == [b"echo"]
@@ -106,11 +114,11 @@ def test_a_kill_is_noticed_at_once(run: Run, secret: Secret, address: Address) -
     run(work())
 
 
-def test_a_stopped_peer_is_waited_for(run: Run, secret: Secret) -> None:
+def test_a_stopped_peer_is_waited_for(run: Run, secret: Secret, secret_path: Path) -> None:
     """Only its owner may judge one that is stopped: to the session it is merely slow."""
 
     async def work() -> None:
-        with python(SERVER, "tcp:127.0.0.1:0", secret=secret) as server:
+        with python(SERVER, secret_path, "tcp:127.0.0.1:0") as server:
             session = await open_session(Address.parse(said(server)), secret, lost_limit_s=0.1)
             session.send([b"one"])
             assert await session.receive() == [b"one"]
@@ -130,12 +138,12 @@ def test_a_stopped_peer_is_waited_for(run: Run, secret: Secret) -> None:
     run(work())
 
 
-def test_a_client_that_is_killed_is_noticed(run: Run, secret: Secret) -> None:
+def test_a_client_that_is_killed_is_noticed(run: Run, secret: Secret, secret_path: Path) -> None:
     async def work() -> None:
         accepted: asyncio.Queue[Session] = asyncio.Queue()
         where = Address.tcp("127.0.0.1", 0)
         listener = await serve_sessions(where, secret, accepted.put_nowait, lost_limit_s=0.05)
-        with python(CLIENT, str(listener.address), secret=secret) as client:
+        with python(CLIENT, secret_path, str(listener.address)) as client:
             session = await accepted.get()
             assert await session.receive() == [b"here I am"]
             client.kill()

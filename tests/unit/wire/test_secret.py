@@ -38,15 +38,6 @@ def test_whoever_comes_first_makes_it_and_all_hold_the_same(tmp_path: Path) -> N
         Secret.ensure(path)
 
 
-def test_it_travels_by_descriptor() -> None:
-    secret = Secret.generate()
-    fd = secret.to_fd()
-    assert not os.get_inheritable(fd)
-    assert Secret.from_fd(fd) == secret
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(fd)
-
-
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o777])
 def test_a_file_that_others_can_read_is_refused(tmp_path: Path, mode: int) -> None:
     path = tmp_path / "secret"
