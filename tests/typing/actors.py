@@ -71,7 +71,7 @@ def spawning(procs: ProcMesh) -> None:
     assert_type(len(counters), int)
     assert_type([point.rank for point in counters], list[int])
     assert_type(counters.initialized, Future[None])
-    assert_type(counters.stop(grace_s=1.0), Future[None])
+    assert_type(counters.stop(), Future[None])
     procs.spawn("counter", Counter, "ten")  # type: ignore[arg-type]
     procs.spawn("counter", Counter)  # type: ignore[call-arg]
 

@@ -69,7 +69,6 @@ class AgentLink:
         tasks: OwnedTasks,
     ) -> None:
         self.host = host
-        self.agent_pid = 0
         self.lost_why = ""
         self._secret = secret
         self._hello = talk.HELLO.encode(hello)
@@ -166,8 +165,6 @@ class AgentLink:
         self._heard = self._loop.time()
         message = talk.FROM_AGENT.decode(parts[0], self.host.name)
         match message:
-            case talk.Welcome():
-                self.agent_pid = message.pid
             case talk.ProcessStarted():
                 self._listener.process_started(message, self.host)
             case talk.ProcessReady():
@@ -179,4 +176,4 @@ class AgentLink:
             case talk.StopWorker():
                 self._listener.stop_asked()
             case _:
-                pass  # beats and positions: that something came is all they say here
+                pass  # a welcome, beats, positions: that something came is all they say here

@@ -232,13 +232,15 @@ class ProcMesh(Mesh):
 
     def stop(self, grace_s: float = GRACE_S) -> Future[None]:
         """Ask every process to end; after ``grace_s`` seconds terminate it, then kill it (P-5)."""
-        return _stop(self._mine("stop"), grace_s)
+        owned = self._mine("stop")
+        owned.grace_s = grace_s
+        return _stop(owned)
 
     def kill(self) -> Future[None]:
         """SIGKILL every process now."""
         owned = self._mine("kill")
         owned.kill_reason = "killed by its owner"
-        return _stop(owned, 0.0)
+        return _stop(owned)
 
     def logging_option(self, *, stream_to_client: bool = True) -> None:
         """Have the last lines of the processes, and those that follow, shown here, or no longer."""
@@ -334,7 +336,7 @@ class ActorMesh(Mesh, Generic[A]):
         """Settled once every actor of the mesh exists; raises if one could not be made."""
         return self._owned.initialized if self._owned is not None else Future.of(None)
 
-    def stop(self, grace_s: float = GRACE_S) -> Future[None]:
+    def stop(self) -> Future[None]:
         """Take no new message, finish those at hand, clean up; the processes stay."""
         if self._owned is None:
             raise ConfigError(
@@ -342,7 +344,7 @@ class ActorMesh(Mesh, Generic[A]):
                 needed="the process that spawned the mesh",
                 to_do="ask its owner",
             )
-        return _stop(self._owned, grace_s)
+        return _stop(self._owned)
 
     def __getattr__(self, name: str) -> MeshEndpoint[..., Any]:
         if name.startswith("_"):
@@ -369,9 +371,9 @@ class ActorMesh(Mesh, Generic[A]):
         return _actors, (self._cls, facts)
 
 
-def _stop(owned: OwnedMesh, grace_s: float) -> Future[None]:
+def _stop(owned: OwnedMesh) -> Future[None]:
     runtime = get_runtime()
-    runtime.io.post(runtime.supervisor.stop, owned, grace_s)
+    runtime.io.post(runtime.supervisor.stop, owned)
     return owned.ended
 
 

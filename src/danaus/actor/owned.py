@@ -41,7 +41,6 @@ class OwnedMesh:
         self.name = name
         self.initialized: Future[None] = Future(f"{name} to come up")
         self.ended: Future[None] = Future(f"{name} to end")
-        self.grace_s = GRACE_S
 
     def refuse(self, error: Exception) -> None:
         """Never come to be, and so have ended."""
@@ -63,12 +62,15 @@ class OwnedProcs(OwnedMesh):
 
     Attributes:
         agents: The agent of each, by rank; set before anything else is done.
+        grace_s: Seconds that each has to end by itself once the mesh is stopped.
+        kill_reason: Why they are killed instead; empty: they are asked to end.
     """
 
     def __init__(self, mesh_id: str, name: str, refs: Sequence[ProcessRef]) -> None:
         super().__init__(mesh_id, name)
         self.refs = tuple(refs)
         self.agents: tuple[AgentVoice, ...] = ()
+        self.grace_s = GRACE_S
         self.kill_reason = ""
         self.pids: dict[str, int] = {}
         self._coming = {ref.process_id for ref in refs}

@@ -84,7 +84,7 @@ class Runtime:
         self._mesh_numbers = itertools.count(1)
         self._token = secrets.token_hex(3)
         self._hosting = Hosting(self)
-        self.supervisor = Supervisor(self._hosting, self._fault_hook, self.wall_clock)
+        self.supervisor = Supervisor(self._hosting, self._fault_hook)
         self.connections = Connections(self)
 
     # -- who I am ------------------------------------------------------------------------------
@@ -252,7 +252,8 @@ class Runtime:
         left = Fault("exit", "this program left the job", time_s=self.wall_clock.now())
         for mesh in self.supervisor.owned_procs():
             if mesh.refs[0].job == job:
-                self.supervisor.stop(mesh, 0.0)
+                mesh.grace_s = 0.0
+                self.supervisor.stop(mesh)
                 self._gone(tuple(ProcessName(job, ref.process_id) for ref in mesh.refs), left)
 
     def shut_down(self, limit_s: float) -> None:

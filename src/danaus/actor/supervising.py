@@ -33,7 +33,6 @@ from danaus.actor.supervision_messages import (
     ProcessName,
     StopAsked,
 )
-from danaus.core.clock import Clock
 
 
 class FaultHook(Protocol):
@@ -48,14 +47,12 @@ class Supervisor:
     Args:
         hosting: The actors of this process.
         fault_hook: What to do about a failure that nobody handled.
-        wall_clock: Seconds since the Unix epoch.
     """
 
-    def __init__(self, hosting: Hosting, fault_hook: FaultHook, wall_clock: Clock) -> None:
+    def __init__(self, hosting: Hosting, fault_hook: FaultHook) -> None:
         self.machine = SupervisionMachine()
         self._hosting = hosting
         self._fault_hook = fault_hook
-        self._wall_clock = wall_clock
         self._meshes: dict[str, OwnedMesh] = {}
         self._procs_of: dict[ProcessName, OwnedProcs] = {}
         self._root_left: Callable[[], None] | None = None
@@ -75,9 +72,8 @@ class Supervisor:
         """Return the process meshes that are owned here."""
         return [mesh for mesh in self._meshes.values() if isinstance(mesh, OwnedProcs)]
 
-    def stop(self, mesh: OwnedMesh, grace_s: float) -> None:
+    def stop(self, mesh: OwnedMesh) -> None:
         """End a mesh; its ``ended`` is settled once nothing of it is left."""
-        mesh.grace_s = grace_s
         self.handle(StopAsked(mesh.mesh_id))
 
     def leave(self, then: Callable[[], None]) -> None:
