@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import gc
 import importlib
-import io
 import os
 import select
 import signal
@@ -18,11 +17,12 @@ import socket
 import sys
 import time
 import traceback
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from danaus.actor import nursery_messages as talk
 from danaus.actor import procfs
 from danaus.core.lifeline import arm_lifeline
+from danaus.core.patient_text import patient_text
 from danaus.wire.secret import Secret
 
 # Whatever a worker needs in any case.
@@ -152,23 +152,6 @@ def _reset_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-class _PatientFile(io.FileIO):
-    """A log that takes what fits: a full disk must not end an endpoint that prints."""
-
-    def write(self, data: Any) -> int:
-        try:
-            return super().write(data) or 0
-        except OSError:
-            return len(memoryview(data).cast("B"))
-
-
-def _text(fd: int) -> io.TextIOWrapper:
-    raw = _PatientFile(fd, "w", closefd=False)
-    return io.TextIOWrapper(
-        io.BufferedWriter(raw), encoding="utf-8", errors="replace", line_buffering=True
-    )
-
-
 def _redirect(log_path: str) -> None:
     null = os.open(os.devnull, os.O_RDONLY)
     try:
@@ -178,7 +161,8 @@ def _redirect(log_path: str) -> None:
     os.dup2(null, 0)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    sys.stdout, sys.stderr = _text(1), _text(2)
+    # Whatever happens to the log must not end an endpoint that prints.
+    sys.stdout, sys.stderr = patient_text(1, losing=None), patient_text(2, losing=None)
 
 
 def _close_all_but(keep: set[int]) -> None:

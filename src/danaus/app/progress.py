@@ -1,12 +1,14 @@
 """What a person sees while a run goes on: a bar on a terminal, plain lines elsewhere.
 
-Owns ``Progress``.  On a terminal it keeps one line at the bottom and prints events above it; when
-output is piped, or the terminal can do nothing (``TERM=dumb``), each event and now and then the
-step is a line of plain text.  It starts no thread: it draws when it is told something.
+Owns ``Progress`` and the console of a run.  On a terminal it keeps one line at the bottom and
+prints events above it; when output is piped, or the terminal can do nothing (``TERM=dumb``), each
+event and now and then the step is a line of plain text.  It starts no thread: it draws when it is
+told something.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import Self
 
 from rich import progress as bars
@@ -14,11 +16,21 @@ from rich.console import Console
 from rich.text import Text
 
 from danaus.core.clock import Clock, MonotonicClock
+from danaus.core.patient_text import patient_text
 
 _DRAW_EVERY_S = 0.1
 _LINE_EVERY_S = 5.0
 _WIDE, _WIDEST = 70, 100
 _MOST_DOTS = 8
+
+
+def run_console() -> Console:
+    """Return a console on standard output for a run, which a full disk under it must not end."""
+    try:
+        fd = sys.stdout.fileno()
+    except OSError:  # replaced by something that is no file
+        return Console()
+    return Console(file=patient_text(fd, encoding=sys.stdout.encoding))
 
 
 class Progress:

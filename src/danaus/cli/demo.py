@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 
-from rich.console import Console
-
+from danaus.app.progress import run_console
 from danaus.app.run_folder import default_run_path, refuse_used
 from danaus.app.settings import DemoConfig
 from danaus.cli.arguments import build, read, show_help, wants_help
@@ -24,4 +23,4 @@ def run(arguments: list[str]) -> int:
     # Loads the actor runtime, which neither help nor bad input needs.
     from danaus.app.demo import run_demo
 
-    return run_demo(settings, text=text, console=Console())
+    return run_demo(settings, text=text, console=run_console())

@@ -12,6 +12,7 @@ called, so that help is there at once and needs no torch.
 from __future__ import annotations
 
 import difflib
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ from danaus.core.errors import (
     DeviceUnavailable,
     RunFolderBusy,
 )
+from danaus.core.patient_text import DISK_FULL
 
 _BAD_INPUT = (ConfigError, DependencyMissing, DeviceUnavailable, RunFolderBusy)
 
@@ -68,6 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _failed_together(group)
     except DanausError as error:
         return _failed(error)
+    except OSError as error:
+        return _refused_by_the_machine(error)
     except Exception:
         return _broken()
 
@@ -134,6 +138,30 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
     for error in group.exceptions:
         found += _leaves(error) if isinstance(error, BaseExceptionGroup) else [error]
     return found
+
+
+def _refused_by_the_machine(error: OSError) -> int:
+    """Say what the machine would not do, and where; any other error of its is our mistake."""
+    to_do = _MACHINE.get(error.errno or 0)
+    if to_do is None:
+        return _broken()
+    if error.filename is None and error.errno in DISK_FULL:
+        # Standard output, most likely; Python would complain of it once more on leaving.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    where = "what it had to write" if error.filename is None else os.fsdecode(error.filename)
+    _say(f"{where}: {error.strerror}; {to_do}")
+    return 1
+
+
+_MACHINE = {
+    errno.EACCES: "name another path, or see to it that it may be used",
+    errno.EPERM: "name another path, or see to it that it may be used",
+    errno.EROFS: "name another path",
+    errno.ENOSPC: "make room on the disk",
+    errno.EDQUOT: "make room in your quota",
+    errno.EMFILE: "let a process open more files (ulimit -n)",
+    errno.ENFILE: "the whole machine has too many open files",
+}
 
 
 def _broken() -> int:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Annotated, TypeVar
 
 import tyro
-from rich.console import Console
 
+from danaus.app.progress import run_console
 from danaus.app.run_folder import RunFolder, default_run_path, refuse_used
 from danaus.app.run_record import finished_words, read_end
 from danaus.app.settings import RunConfig, resumed, saved
@@ -147,7 +147,7 @@ def _train(settings: RunConfig, text: str, *, resume: bool) -> int:
     # Loads the actor runtime, which neither help nor bad input needs.
     from danaus.app.launch import run_training
 
-    return run_training(settings, text=text, resume=resume, console=Console())
+    return run_training(settings, text=text, resume=resume, console=run_console())
 
 
 def _list_presets(given: Given) -> int:

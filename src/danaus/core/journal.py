@@ -11,7 +11,6 @@ intervals between processes of one host), ``event``, and the event's facts.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import threading
@@ -21,8 +20,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from danaus.core.clock import Clock, MonotonicClock
-
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+from danaus.core.patient_text import DISK_FULL
 
 
 class Journal:
@@ -47,7 +45,7 @@ class Journal:
         try:
             self._file = self._open()
         except OSError as error:
-            if error.errno not in _DISK_FULL:
+            if error.errno not in DISK_FULL:
                 raise
 
     def record(self, event: str, /, **facts: Any) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+import sys
 
 import pytest
 from rich.console import Console
 
-from danaus.app.progress import Progress
+from danaus.app.progress import Progress, run_console
 
 
 class _Clock:
@@ -34,6 +35,12 @@ def _console(**options: object) -> tuple[Console, io.StringIO]:
     out = io.StringIO()
     environment = options.pop("environment", {})
     return Console(file=out, width=100, _environ=environment, **options), out  # type: ignore[arg-type]
+
+
+def test_a_run_that_is_shown_on_a_full_disk_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        _run(run_console())
 
 
 def test_piped_output_is_plain_lines() -> None:

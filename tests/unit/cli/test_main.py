@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable
 from types import SimpleNamespace
 
@@ -61,6 +63,28 @@ def test_bad_input_is_one_line_and_2(
     assert said.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("number", "path", "words"),
+    [
+        (errno.EACCES, "/runs/mine", "/runs/mine: Permission denied; name another path"),
+        (errno.ENOSPC, "/runs/mine", "/runs/mine: No space left on device; make room on the disk"),
+        (errno.EMFILE, "/dev/null", "(ulimit -n)"),
+    ],
+)
+def test_what_the_machine_refuses_is_one_line_and_1(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    number: int,
+    path: str,
+    words: str,
+) -> None:
+    assert _main(monkeypatch, _raising(OSError(number, os.strerror(number), path))) == 1
+
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.count("\n") == 1
+
+
 def test_a_failed_job_is_its_message_and_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -99,3 +123,10 @@ def test_a_mistake_of_our_own_is_shown_in_full(
 def test_every_command_has_a_module() -> None:
     for each in command.COMMANDS.values():
         assert callable(command.import_module(f"danaus.cli.{each.module}").run)
+
+
+def test_where_a_bench_cannot_write_is_said_before_it_measures(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert command.main(["bench", "recovery", "--out", "/nowhere/at/all.json"]) == 2
+    assert "its folder must exist" in capsys.readouterr().err
