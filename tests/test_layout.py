@@ -23,7 +23,7 @@ FILE_LINES = 400
 FUNCTION_LINES = 60
 NINE_IN_TEN_LINES = 30
 PARAMETERS, POSITIONAL = 6, 3
-FACES = {"actor", "job", "ft", "train", "model"}
+FACES = {"actor", "job", "ft", "train", "model", "testing"}
 TORCHLESS = ("core", "wire", "job", "actor", "quorum")
 NAMELESS = {"utils", "util", "common", "helpers", "helper", "types", "manager", "misc", "base"}
 MAY_READ_ENVIRONMENT = ("cli/", "job/", "actor/worker.py", "actor/agent.py")
@@ -31,6 +31,8 @@ MAY_CATCH_ALL = 3
 PURE = (
     "quorum.state", "quorum.resolve", "quorum.progress", "quorum.donors", "ft.step",
     "actor.supervision", "core.extent", "collectives.tree",
+    "app.chaos", "app.chaos_fault", "app.chaos_kinds", "app.chaos_record", "app.chaos_schedule",
+    "app.chaos_spec",
 )  # fmt: skip
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -194,7 +194,7 @@ def _reduced_step_s(record: RunRecord, fault: Fault) -> float:
         for before, after in zip(commits, commits[1:], strict=False):
             if len(before.replicas) == len(after.replicas) == whole - 1:
                 gaps.append(after.time - before.time)
-    if gaps and fault.kind is not FaultKind.KILL_SERVICE:
+    if gaps and fault.kind is not FaultKind.KILL_COORDINATOR:
         return statistics.median(gaps)
     commits = next(iter(record.by_replica.values()))
     return statistics.median(b.time - a.time for a, b in zip(commits, commits[1:], strict=False))

@@ -15,9 +15,12 @@ event                facts
 run_started          name, replicas (list of names), ranks (per replica), steps (planned), pid,
                      text (where the data came from), settings, resume (true: it goes on)
 run_resumed          replica, incarnation, step, term, reason (each replica says it)
-fault_injected       fault (unique id), kind (see ``FaultKind``), target (replica name or
-                     ``"quorum service"``), text (words); and of the victim: process_id, pid,
-                     incarnation where it has them
+fault_injected       fault (unique id), kind (see ``FaultKind``), target (replica name, host,
+                     ``"quorum service"`` or ``"controller"``), spec (as ``danaus chaos`` reads
+                     it), step, text (words); and of the victim: process_id, pid, incarnation
+                     where it has them
+fault_missed         fault, kind, target, reason (what was to be hit was not there)
+fault_lifted         fault, kind, target (one that lasted is over)
 process_started      replica, rank, incarnation, process_id, pid
 worker_ready         replica, incarnation, platform, reason (why that platform), environment,
                      state_bytes, snapshot_room_bytes (beyond it a donor pauses, H-2)
@@ -59,6 +62,8 @@ class Event(enum.StrEnum):
     RUN_STARTED = "run_started"
     RUN_RESUMED = "run_resumed"
     FAULT_INJECTED = "fault_injected"
+    FAULT_MISSED = "fault_missed"
+    FAULT_LIFTED = "fault_lifted"
     PROCESS_STARTED = "process_started"
     WORKER_READY = "worker_ready"
     PROCESS_EXITED = "process_exited"
@@ -84,15 +89,32 @@ class Event(enum.StrEnum):
 
 
 class FaultKind(enum.StrEnum):
-    """What was done to the run."""
+    """What was done to the run; ``app.chaos_kinds`` says what each is."""
 
     KILL = "kill"
+    SEGV = "segv"
+    OOM = "oom"
     HANG = "hang"
-    KILL_SERVICE = "kill_service"
+    SLOW = "slow"
+    PARTITION = "partition"
+    LOSS = "loss"
+    DELAY = "delay"
+    DISK_FULL = "disk_full"
     FLIP_BIT = "flip_bit"
+    NAN = "nan"
+    CLOCK_JUMP = "clock_jump"
+    KILL_COORDINATOR = "kill_coordinator"
+    KILL_CONTROLLER = "kill_controller"
+    KILL_NURSERY = "kill_nursery"
+    KILL_HOST_AGENT = "kill_host_agent"
+    KILL_HOST = "kill_host"
+    PREEMPT = "preempt"
     OUTSIDE = "outside"
     """Not injected by danaus: somebody or something else ended a process."""
 
 
 SERVICE = "quorum service"
 """The ``target`` of a fault that hits the quorum service."""
+
+CONTROLLER = "controller"
+"""The ``target`` of a fault that hits the run's controller."""

@@ -64,7 +64,7 @@ class FaultScript:
         if pid is None:
             return
         self._run.hold_service(away_s)
-        self._record(FaultKind.KILL_SERVICE, SERVICE, pid, text="kill -9 the quorum service")
+        self._record(FaultKind.KILL_COORDINATOR, SERVICE, pid, text="kill -9 the quorum service")
         _strike(pid, signal.SIGKILL)
 
     def suggest(self, replica_id: str) -> None:

@@ -31,7 +31,7 @@ _SHOWN_GAPS = 400
 _WORDS = {
     FaultKind.KILL: "worker killed (SIGKILL)",
     FaultKind.HANG: "worker hung (SIGSTOP)",
-    FaultKind.KILL_SERVICE: "quorum service killed (SIGKILL)",
+    FaultKind.KILL_COORDINATOR: "quorum service killed (SIGKILL)",
     FaultKind.FLIP_BIT: "one bit of the parameters flipped",
     FaultKind.OUTSIDE: "ended from outside",
 }
@@ -145,7 +145,7 @@ def _injected(event: Happening) -> Fault:
         target=event.text("target") or "unknown",
         time=event.time,
         step=0,
-        text=event.text("text") or _WORDS[kind],
+        text=event.text("text") or _WORDS.get(kind, kind.replace("_", " ")),
         incarnation=event.incarnation,
     )
 

@@ -121,7 +121,7 @@ class StoryTeller:
 
     def kill_service(self, *, down_steps: int = 4) -> None:
         """Kill the quorum service; the replicas go on."""
-        self.record("fault_injected", fault="s", kind="kill_service", target="quorum service")
+        self.record("fault_injected", fault="s", kind="kill_coordinator", target="quorum service")
         self.now += 0.003
         self.record("service_exited", pid=4001, signal="SIGKILL")
         self.run(down_steps)

@@ -93,7 +93,7 @@ def _check_record(record: RunRecord) -> None:
     assert [(fault.kind, fault.target) for fault in found] == [
         (FaultKind.KILL, "replica-1"),
         (FaultKind.HANG, "replica-2"),
-        (FaultKind.KILL_SERVICE, SERVICE),
+        (FaultKind.KILL_COORDINATOR, SERVICE),
         (FaultKind.KILL, "replica-0"),
         (FaultKind.OUTSIDE, "replica-2"),
     ]

@@ -33,7 +33,7 @@ def test_every_fault_is_found_in_order(demo: RunRecord) -> None:
     assert [(f.kind, f.target) for f in found] == [
         (FaultKind.KILL, "replica-1"),
         (FaultKind.HANG, "replica-2"),
-        (FaultKind.KILL_SERVICE, SERVICE),
+        (FaultKind.KILL_COORDINATOR, SERVICE),
         (FaultKind.OUTSIDE, "replica-0"),
     ]
     assert found[0].step == 22
@@ -67,7 +67,7 @@ def test_a_hang_is_noticed_within_its_limit(demo: RunRecord) -> None:
 
 
 def test_a_dead_service_stalls_nobody(demo: RunRecord) -> None:
-    fault = _by_kind(demo)[FaultKind.KILL_SERVICE]
+    fault = _by_kind(demo)[FaultKind.KILL_COORDINATOR]
 
     assert fault.stalled_s == pytest.approx(0.003, abs=1e-5)
     assert fault.back_after_s == pytest.approx(0.003 + 4 * 0.2, abs=1e-5)

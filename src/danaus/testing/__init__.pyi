@@ -1,0 +1,2 @@
+from danaus.app.chaos import FaultPlan as FaultPlan
+from danaus.testing.clock import ManualClock as ManualClock
