@@ -240,6 +240,7 @@ class QuorumClient:
 
     async def _follow(self) -> None:
         while True:
+            pause = Deadline.after(_PAUSE_S)  # a service that hangs up at once is not flooded
             try:
                 session = await open_session(
                     self._address,
@@ -249,16 +250,20 @@ class QuorumClient:
                 )
             except DanausError as error:
                 self._gone(str(error))
-                await asyncio.sleep(_PAUSE_S)
-                continue
-            try:
-                self._begin(session)
-                await self._listen(session)
-            except (ChannelClosed, FrameDamaged) as error:
-                self._gone(error.why)
-            finally:
-                self._session = None
-                await session.close()
+            else:
+                await self._speak(session)
+            await asyncio.sleep(pause.remaining_s())
+
+    async def _speak(self, session: Session) -> None:
+        """Take part in one session until it ends."""
+        try:
+            self._begin(session)
+            await self._listen(session)
+        except (ChannelClosed, FrameDamaged) as error:
+            self._gone(error.why)
+        finally:
+            self._session = None
+            await session.close()
 
     def _begin(self, session: Session) -> None:
         """Say who speaks, and ask again what is not answered."""
