@@ -166,18 +166,6 @@ class QuorumClient:
             raise _error_of(ask.answer)
         return ask.answer
 
-    @property
-    def waiting_reason(self) -> str:
-        """Why there is no answer yet, in words; empty where nothing is waited for."""
-        with self._changed:
-            return self._reason() if self._ask is not None else ""
-
-    @property
-    def is_connected(self) -> bool:
-        """Tell whether the service is reached now."""
-        with self._changed:
-            return not self._away
-
     def leave(self, reason: str) -> None:
         """Ask to be left out of the next quorum (drain); the step in hand is finished first."""
         self._call(lambda: self._say(Leave(self._seat.member, reason)))

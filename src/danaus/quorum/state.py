@@ -28,10 +28,8 @@ from collections.abc import Callable
 from typing import Any
 
 from danaus.quorum.convene import convene, take_back
-from danaus.quorum.decision import Decision, ReplicaView, View, decide
 from danaus.quorum.events import (
     Abort,
-    Announce,
     Beaten,
     DeathReported,
     Disconnected,
@@ -42,17 +40,12 @@ from danaus.quorum.events import (
     Instruction,
     JoinAsked,
     LeaveAsked,
-    NoteDivergence,
-    NotifyPending,
-    Persist,
     ProbeProcess,
     QuorumSettings,
     RebuildAsked,
-    Refuse,
     Registered,
     Saved,
     Started,
-    TellWaiting,
     TimePassed,
     Unreachable,
     WakeAt,
@@ -62,40 +55,6 @@ from danaus.quorum.progress import Quiet
 from danaus.quorum.roster import incarnation_of
 from danaus.quorum.situation import Episode, Situation
 from danaus.quorum.watch import remind, tell_members, watch_processes
-
-__all__ = [
-    "Abort",
-    "Announce",
-    "Beaten",
-    "DeathReported",
-    "Decision",
-    "Disconnected",
-    "DiskFailed",
-    "Event",
-    "Fence",
-    "HangSuspected",
-    "Instruction",
-    "JoinAsked",
-    "LeaveAsked",
-    "NoteDivergence",
-    "NotifyPending",
-    "Persist",
-    "ProbeProcess",
-    "QuorumMachine",
-    "QuorumSettings",
-    "RebuildAsked",
-    "Refuse",
-    "Registered",
-    "ReplicaView",
-    "Saved",
-    "Started",
-    "TellWaiting",
-    "TimePassed",
-    "Unreachable",
-    "View",
-    "WakeAt",
-    "decide",
-]
 
 LONGEST_SLEEP_S = 1.0
 """The shell is woken at least this often; a much longer gap means that it did not run."""
