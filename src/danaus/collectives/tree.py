@@ -53,11 +53,6 @@ class ReductionPlan:
     slots: tuple[tuple[int, int], ...]
     adds: tuple[Add, ...]
 
-    @property
-    def num_partials(self) -> int:
-        """Partials sent in all; the traffic of the first half of a reduction grows with it."""
-        return len(self.slots)
-
 
 def height(num_leaves: int) -> int:
     """Return the level of the root: ``2**height`` is the next power of two."""
@@ -216,9 +211,3 @@ def plan_nodes(
     )
     adds = combine_plan([nodes[who][k] for who, k in slots], num_leaves)
     return ReductionPlan(num_leaves, runs, nodes, tuple(slots), adds)
-
-
-@functools.lru_cache(maxsize=256)
-def plan_shares(num_shares: int) -> ReductionPlan:
-    """Return the plan of a plain sum: each of ``num_shares`` participants brings one leaf."""
-    return plan_reduction(num_shares, tuple(range(i, i + 1) for i in range(num_shares)))

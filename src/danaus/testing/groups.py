@@ -13,6 +13,7 @@ from typing import Any
 from danaus.collectives.forming import Roster
 from danaus.collectives.meeting import MeetingPoint
 from danaus.collectives.socket_group import SocketGroup
+from danaus.collectives.tree import ReductionPlan, plan_reduction
 from danaus.core.clock import Deadline
 from danaus.wire.address import Address
 from danaus.wire.blocking import PeerListener
@@ -29,6 +30,11 @@ def soon(limit_s: float = LIMIT_S) -> Deadline:
 def member_names(num: int) -> list[str]:
     """Return the names of ``num`` replicas of one process each."""
     return [f"{letter}/0#0" for letter in "abcdefgh"[:num]]
+
+
+def plan_shares(num_shares: int) -> ReductionPlan:
+    """Return the plan of a plain sum: each of ``num_shares`` members brings one leaf."""
+    return plan_reduction(num_shares, tuple(range(i, i + 1) for i in range(num_shares)))
 
 
 class Member:

@@ -5,8 +5,8 @@ import contextlib
 import pytest
 import torch
 
-from danaus.collectives.memory_group import MemoryHub
 from danaus.testing.groups import Site, form_all, member_names
+from danaus.testing.memory_group import MemoryHub
 from danaus.wire.secret import Secret
 
 

@@ -11,8 +11,8 @@ import torch
 from danaus.collectives.forming import Roster
 from danaus.collectives.meeting import MeetingPoint
 from danaus.collectives.socket_group import SocketGroup
-from danaus.collectives.tree import plan_shares
 from danaus.core.clock import Deadline
+from danaus.testing.groups import plan_shares
 from danaus.wire.address import Address
 from danaus.wire.blocking import PeerListener
 from danaus.wire.secret import Secret

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from danaus.collectives.folding import LeafFolder
-from danaus.collectives.tree import Node, assign, height, plan_nodes, plan_reduction, plan_shares
+from danaus.collectives.tree import Node, assign, height, plan_nodes, plan_reduction
 from danaus.core.errors import ConfigError, DeadlinePassed, ExchangeAborted, PeerLost
-from danaus.testing.groups import Member, member_names, soon, together
+from danaus.testing.groups import Member, member_names, plan_shares, soon, together
 
 # A vector that no socket buffer takes at once.
 LARGE = 3_000_001

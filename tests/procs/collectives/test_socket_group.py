@@ -14,14 +14,13 @@ import pytest
 import torch
 
 from danaus.collectives.lane import HEADER_BYTES, Kind, Lane, Outgoing
-from danaus.collectives.tree import plan_shares
 from danaus.core.errors import (
     DeadlinePassed,
     ExchangeAborted,
     PeerLost,
     StaleQuorum,
 )
-from danaus.testing.groups import Member, Site, form_all, member_names, soon, together
+from danaus.testing.groups import Member, Site, form_all, member_names, plan_shares, soon, together
 from danaus.wire.address import Address
 from danaus.wire.secret import Secret
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from danaus.collectives.folding import LeafFolder
-from danaus.collectives.memory_group import MemoryHub
 from danaus.collectives.reductions import Averager, fill_buckets, plan_contributions
 from danaus.collectives.tree import assign, plan_reduction
 from danaus.core.errors import ConfigError
 from danaus.testing.groups import member_names, soon, together
+from danaus.testing.memory_group import MemoryHub
 
 CASES = {
     case["name"]: case

@@ -1,6 +1,6 @@
-"""A group inside one process, for tests and examples: each member is a thread.
+"""A group inside one process: each member is a thread.
 
-Keeps the contract of ``group``; instead of sockets there is one lock.
+Keeps the contract of ``collectives.group``; instead of sockets there is one lock.
 """
 
 from __future__ import annotations
