@@ -338,7 +338,7 @@ class Participant:
     def _restore(self, order: on.Restore) -> on.Event:
         self._enter(order.step, Phase.LEARN)
         try:
-            self._work.restore(order.step)
+            self._work.restore(order.step, order.epoch.term)
         except CheckpointDamaged as damaged:
             return on.RestoreFailed(order.epoch, str(damaged), self._work.restorable_step())
         if self._ledger is not None:

@@ -161,7 +161,7 @@ class PlainWork:
         """Nothing to do: there are none."""
 
     @torch.no_grad()
-    def restore(self, step: int) -> None:
+    def restore(self, step: int, term: int) -> None:
         if step:
             raise CheckpointDamaged(path=f"step {step}", why="this loop writes no checkpoints")
         for name, tensor in self._named.items():

@@ -72,8 +72,11 @@ class Work(Protocol):
         """Remove the checkpoint of ``step``: it was not written of the state that members share."""
         ...
 
-    def restore(self, step: int) -> None:
-        """Go back to the checkpoint of ``step``, or to the seed's weights (0)."""
+    def restore(self, step: int, term: int) -> None:
+        """Go back to the checkpoint of ``step``, or to the seed's weights (0).
+
+        The run goes on in ``term``: checkpoints of later steps and lower terms are void.
+        """
         ...
 
     def fingerprint(self) -> str:

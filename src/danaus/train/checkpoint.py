@@ -259,10 +259,22 @@ class Checkpoints:
 
     # -- keeping house ----------------------------------------------------------------------
 
-    def drop_after(self, step: int) -> None:
-        """Remove checkpoints after ``step``: the run was rolled back behind them."""
+    def drop_after(self, step: int, term: int) -> None:
+        """Remove what is void since the run went back to ``step`` and goes on in ``term``.
+
+        Whoever restores late finds checkpoints of others that are ahead of it: those stay.
+        """
         for later in [each for each in self._steps() if each > step]:
-            self._remove(self._path(later), later)
+            if self._is_void(later, term):
+                self._remove(self._path(later), later)
+
+    def _is_void(self, step: int, term: int) -> bool:
+        try:
+            return self._read_manifest(step).epoch[0] < term
+        except CheckpointDamaged:
+            return True
+        except ConfigError:  # another run's
+            return False
 
     def drop(self, step: int) -> None:
         """Remove one checkpoint; others may do so at the same time."""

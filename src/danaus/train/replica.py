@@ -88,7 +88,7 @@ class ReplicaWork:
             return self._checkpoints.latest_valid()
         return self._checkpoints.latest_sound()
 
-    def restore(self, step: int) -> None:
+    def restore(self, step: int, term: int) -> None:
         if step == 0:
             self.trainer.reset()
         else:
@@ -97,7 +97,7 @@ class ReplicaWork:
             except CheckpointDamaged:
                 self._distrusts_disk = True
                 raise
-        self._checkpoints.drop_after(step)
+        self._checkpoints.drop_after(step, term)
 
     def _load(self, step: int) -> None:
         rank, num_ranks = self.place.rank, self.place.num_ranks

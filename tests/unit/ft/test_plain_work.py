@@ -102,7 +102,7 @@ def test_the_beginning_can_be_gone_back_to(make_optimizer):
     for step in (1, 2):
         take(work, model, step)
         fingerprints.append(work.fingerprint())
-    work.restore(0)
+    work.restore(0, 2)
     assert work.fingerprint() == fingerprints[0]
     for step in (1, 2):
         take(work, model, step)
@@ -205,4 +205,4 @@ def test_there_are_no_checkpoints():
     _, work = made(OPTIMIZERS["sgd"])
     assert work.restorable_step() == 0
     with pytest.raises(CheckpointDamaged):
-        work.restore(5)
+        work.restore(5, 2)

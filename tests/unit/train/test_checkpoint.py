@@ -123,7 +123,7 @@ def test_a_damaged_one_is_skipped_and_written_anew(
     assert checkpoints.latest_valid() == 50
     with pytest.raises(CheckpointDamaged):
         checkpoints.read(100)
-    checkpoints.drop_after(50)
+    checkpoints.drop_after(50, 2)
     assert names(checkpoints) == ["step-000050"]
     assert checkpoints.write(100, state(100), writer(term=2)).complete
     assert checkpoints.latest_valid() == 100
@@ -175,6 +175,26 @@ def test_another_runs_are_refused_and_left_alone(checkpoints: Checkpoints) -> No
     other.write(150, state(150), writer())
     other.write(200, state(200), writer())
     assert names(checkpoints) == [STEP, "step-000200"]
+
+
+def test_who_restores_late_removes_nothing_of_those_that_are_ahead(
+    checkpoints: Checkpoints,
+) -> None:
+    for step in (50, 100):
+        checkpoints.write(step, state(step), writer())
+    checkpoints.drop_after(50, 2)
+    assert names(checkpoints) == ["step-000050"]
+    checkpoints.write(100, state(100), writer(term=2))
+    checkpoints.drop_after(50, 2)
+    assert names(checkpoints) == ["step-000050", STEP]
+    checkpoints.drop_after(50, 3)
+    assert names(checkpoints) == ["step-000050"]
+
+
+def test_another_runs_are_left_alone_by_whoever_goes_back(checkpoints: Checkpoints) -> None:
+    checkpoints.write(100, state(100), writer())
+    Checkpoints(checkpoints.folder, identity="other").drop_after(0, 2)
+    assert checkpoints.latest_valid() == 100
 
 
 def test_a_folder_taken_away_by_another_is_an_answer(

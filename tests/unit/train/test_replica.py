@@ -63,7 +63,7 @@ def test_a_checkpoint_is_known_by_the_state_it_was_written_of(work: ReplicaWork)
     assert (work.checkpointed(4), work.checkpointed(3), work.checkpointed(0)) == ("", "", "")
     flip(work)
     assert work.fingerprint() != before
-    work.restore(2)
+    work.restore(2, 2)
     assert work.fingerprint() == before
 
 
@@ -87,5 +87,5 @@ def test_no_tensor_is_read_before_it_is_restored(work: ReplicaWork, tmp_path: Pa
     part.write_bytes(damaged)
     assert work.restorable_step() == 4, "its size is right; its bytes are nobody's business yet"
     with pytest.raises(CheckpointDamaged, match="checksum"):
-        work.restore(4)
+        work.restore(4, 2)
     assert work.restorable_step() == 2, "now every byte is looked at"
