@@ -67,7 +67,7 @@ class Member(GroupMember):
         self.session: Any = None
         self.number = 0
         self.asking = False
-        self.finished = False
+        self.finished = self.exited = False
         self.refused: Refused | None = None
         self.known_votes: Any = {}  # the ballots last handed to the machine
         self.garbling = False

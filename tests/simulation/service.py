@@ -199,8 +199,8 @@ class Service(Process):
             if session := self.sessions.get(member):
                 session.to_member(message)
 
-    def died(self, member: MemberId, reason: str) -> None:
-        self.take(heard.DeathReported(member, reason))
+    def died(self, member: MemberId, reason: str, clean: bool) -> None:
+        self.take(heard.DeathReported(member, reason, clean))
 
     def out_of_reach(self, seat: Seat) -> None:
         self.take(heard.Unreachable(seat.member, "its host agent does not answer"))

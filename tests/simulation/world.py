@@ -124,6 +124,7 @@ class World(Faults):
 
     def exit(self, member: Member) -> None:
         """End a process that is done."""
+        member.exited = member.alive
         self.kill(member, "it is done")
 
     def replace(self, member: Member, host: str, *, delay: float = 0.0) -> None:
@@ -162,9 +163,8 @@ class World(Faults):
         if held:
             self.engine.at(held, service.run, self.watch, service, seat)
         elif member.host not in self.lost_agents:
-            self.engine.after(
-                self.engine.delay(), service.run, service.died, seat.member, "killed by signal 9"
-            )
+            how = ("exited with code 0", True) if member.exited else ("killed by signal 9", False)
+            self.engine.after(self.engine.delay(), service.run, service.died, seat.member, *how)
 
     def watch_older(self, service: Service, seat: Seat) -> None:
         """A process's replica has a past: ask about it where it ran."""

@@ -105,10 +105,11 @@ class LeaveAsked:
 
 @dataclass(frozen=True, slots=True)
 class DeathReported:
-    """A process is dead, as its host agent confirms."""
+    """A process is dead, as its host agent confirms; ``clean``: it exited with code 0."""
 
     member: MemberId
     reason: str
+    clean: bool = False
 
 
 @dataclass(frozen=True, slots=True)

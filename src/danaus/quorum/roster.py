@@ -45,12 +45,14 @@ class Process:
 class Roster:
     """All processes of the run, living and dead.
 
+    ``exited`` are those of the dead that came to their end by themselves.
     ``shut_out`` names incarnations that are not asked any more, and why: a drain, or a state
     that stays wrong.  ``pauses`` are those that may ask again at a moment.
     """
 
     processes: dict[MemberId, Process] = field(default_factory=dict)
     dead: dict[MemberId, str] = field(default_factory=dict)
+    exited: set[MemberId] = field(default_factory=set)
     unreachable: dict[MemberId, str] = field(default_factory=dict)
     shut_out: dict[Incarnation, str] = field(default_factory=dict)
     pauses: dict[Incarnation, float] = field(default_factory=dict)
@@ -110,11 +112,13 @@ class Roster:
         process.answered_at = None
         process.join = join
 
-    def bury(self, member: MemberId, reason: str, now: float) -> None:
+    def bury(self, member: MemberId, reason: str, now: float, *, clean: bool) -> None:
         """Note a confirmed death."""
         process = self.expect(Seat(member, 1, ""), now)
         process.join = None
         self.unreachable.pop(member, None)
+        if member not in self.dead and clean:
+            self.exited.add(member)
         self.dead.setdefault(member, reason)
 
     def excuse(self, gap_s: float) -> None:

@@ -208,7 +208,7 @@ class QuorumService:
             reason = how_it_ended(exited)
             self._minutes.note("quorum_death", **member_facts(member), reason=reason)
             self._judge.forget([member], self._clock.now())
-            self._feed(DeathReported(member, reason))
+            self._feed(DeathReported(member, reason, clean=exited.exit_code == 0))
 
     def _positions(self, address: str, seen: PositionsSeen) -> None:
         now = self._clock.now()

@@ -131,8 +131,12 @@ class Situation:
 
     @property
     def finished(self) -> bool:
-        """Tell whether the run is done."""
-        return self.standing is not None and self.standing.finished and not self.by_hearsay
+        """Tell whether the run is done, and not all that hold its end were killed since."""
+        told, roster = self.standing, self.roster
+        if told is None or not told.finished or self.by_hearsay:
+            return False
+        members = [seat.member for seat in told.members]
+        return any(member not in roster.dead or member in roster.exited for member in members)
 
     @property
     def began(self) -> bool:

@@ -240,7 +240,7 @@ class QuorumMachine:
         s.refuse(asking, Refused(f"{of[0]} leaves: {event.reason}", "end this process"))
 
     def _death_reported(self, event: DeathReported) -> None:
-        self._s.roster.bury(event.member, event.reason, self._s.now)
+        self._s.roster.bury(event.member, event.reason, self._s.now, clean=event.clean)
 
     def _unreachable(self, event: Unreachable) -> None:
         roster = self._s.roster

@@ -18,7 +18,7 @@ from danaus.quorum.events import (
 from danaus.quorum.messages import Epoch, Join
 from danaus.quorum.state import QuorumMachine
 
-from .quorum_cases import Town, learners, learning, names, record, seat
+from .quorum_cases import Peer, Town, learners, learning, names, record, seat
 
 # -- divergence -----------------------------------------------------------------------------------
 
@@ -308,6 +308,41 @@ def test_the_run_is_finished_when_every_member_is_done_and_all_who_come_are_told
     assert later.told is not None
     assert later.told.finished
     assert later.seat == seat("d")
+
+
+def finished_run(town: Town) -> list[Peer]:
+    """Bring two replicas to the end of a run, as its service knows."""
+    peers = town.start("a", "b")
+    for peer in peers:
+        peer.commit(10)
+        peer.become(done=True)
+    town.join(*peers)
+    assert town.last.finished
+    return peers
+
+
+def test_an_end_that_died_with_all_who_knew_it_is_come_to_again() -> None:
+    town = Town()
+    town.die(*finished_run(town))
+    new = town.peer("a", incarnation=1)
+    new.become(restorable_step=8)
+    town.register(new)
+    town.join(new)
+    told = town.last
+    assert (told.finished, told.start, told.committed_step) == (False, "restore", 8)
+    assert told.epoch == Epoch(2, 1)
+
+
+def test_one_that_exited_by_itself_has_told_of_the_end() -> None:
+    town = Town()
+    a, b = finished_run(town)
+    town.do(DeathReported(a.member, "exited with code 0", clean=True))
+    town.die(b)
+    late = town.peer("b", incarnation=1)
+    town.register(late)
+    town.join(late)
+    assert late.told is not None
+    assert late.told.finished
 
 
 def test_ranks_that_end_one_after_the_other_when_the_run_is_finished_are_left_in_peace() -> None:
