@@ -22,7 +22,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from danaus.core.errors import ConfigError
+from danaus.core.errors import ConfigError, NoQuorum
 from danaus.ft.attempt import Attempt
 from danaus.ft.ledger import Ledger
 from danaus.ft.observer import Observer
@@ -119,7 +119,7 @@ class Manager:
                 "Manager drives replicas of one process",
                 "use Participant with a Work of your own",
             )
-        self._work = PlainWork(model, optimizer)
+        self._work, self._num_steps = PlainWork(model, optimizer), plan.num_steps
         self._participant = Participant(place, self._work, plan, ledger=ledger, observer=observer)
 
     def __enter__(self) -> Self:
@@ -142,7 +142,8 @@ class Manager:
 
         Raises:
             ConfigError: The loop's body left a try before its last microbatch.
-            NoQuorum: The service refuses; its words say what to do.
+            NoQuorum: The service refuses, or the run was finished before this replica could learn
+                its state: the model is not the trained one.  Its words say what to do.
             Diverged: Replicas disagree after replaying (Q-9).
             StepImpossible: A step was refused again and again (a gradient that is not finite).
         """
@@ -155,6 +156,11 @@ class Manager:
                         "all of microbatches(), every time",
                         "call refuse(reason) where a step must not be committed",
                     )
+            if self._participant.committed_step < self._num_steps:
+                raise NoQuorum(
+                    "the run is finished, and this replica came too late to learn its state",
+                    "take the trained model from one that was there",
+                )
         finally:
             self.close()
 

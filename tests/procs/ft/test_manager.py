@@ -13,7 +13,7 @@ import torch
 from tests.procs.ft.loop_parts import bits_of, loss_of, network
 from torch import nn
 
-from danaus.core.errors import ConfigError
+from danaus.core.errors import ConfigError, NoQuorum
 from danaus.ft import Manager, Place, StepPlan
 
 SOURCE = Path(__file__).parents[3] / "src"
@@ -154,6 +154,14 @@ def test_a_run_without_a_replica_begins_anew_once_the_service_is_told_to(place, 
     service("--resume")
     train(model, incarnation(place, 2))
     assert bits_of(model) == bits_of(undisturbed)
+
+
+def test_one_that_comes_after_the_end_is_told_that_its_model_is_not_the_trained_one(
+    place, tmp_path
+):
+    train(network(), place)
+    with pytest.raises(NoQuorum, match="too late to learn its state; take the trained model"):
+        train(network(), Place.in_folder(tmp_path, "b"))
 
 
 def incarnation(place, number):
