@@ -6,15 +6,18 @@ step, ``learn`` fetches one.  Bytes and their checks are ``ft.transfer``'s.
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable
 
 from torch import Tensor
 
 from danaus.core.clock import Deadline
-from danaus.core.errors import DeadlinePassed, StaleQuorum, TransferFailed
+from danaus.core.errors import DeadlinePassed, ExchangeAborted, StaleQuorum, TransferFailed
 from danaus.ft import step_events as on
 from danaus.ft.observer import Moment, Observer
-from danaus.ft.transfer import StateServer, fetch
+from danaus.ft.state_server import StateServer
+from danaus.ft.transfer import Fetch, FetchReport
 from danaus.ft.work import Work
 from danaus.quorum.messages import Epoch
 from danaus.wire.address import Address
@@ -31,11 +34,21 @@ class Healer:
         listener: Where learners dial this process.
         secret: The job's.
         observer: Told of moments, and of what was learned.
+        aborted: Tells why an epoch has ended, None while it stands.
     """
 
-    def __init__(self, listener: PeerListener, secret: Secret, observer: Observer) -> None:
+    def __init__(
+        self,
+        listener: PeerListener,
+        secret: Secret,
+        observer: Observer,
+        *,
+        aborted: Callable[[Epoch], str | None],
+    ) -> None:
         self._server = StateServer(listener)
-        self._secret, self._observer = secret, observer
+        self._secret, self._observer, self._aborted = secret, observer, aborted
+        self._lock = threading.Lock()
+        self._fetching: tuple[Epoch, Fetch] | None = None
         self._num_bytes_told = 0
 
     def close(self) -> None:
@@ -68,27 +81,47 @@ class Healer:
             self._num_bytes_told += num_bytes
             self._observer.served(num_bytes)
 
-    def learn(self, order: on.Learn, work: Work) -> on.Learned | on.LearnFailed:
+    def abort(self, epoch: Epoch, reason: str) -> None:
+        """Release the training thread if it learns in ``epoch``; from any thread."""
+        with self._lock:
+            if self._fetching is not None and self._fetching[0] == epoch:
+                self._fetching[1].cancel(reason)
+
+    def learn(self, order: on.Learn, work: Work) -> on.Learned | on.LearnFailed | on.Aborted:
         """Fetch the state of a step into ``work``, from all donors at once."""
         started = time.monotonic()
         donors = {
             str(seat.member): Address.parse(seat.data_address) for seat in order.learner.donors
         }
         self._observer.learning(order.step, tuple(donors))
+        fetch = Fetch(
+            donors,
+            self._secret,
+            order.step,
+            into=work.state(),
+            on_bytes=lambda _: self._observer.moment(Moment.LEARNING, order.step),
+        )
         try:
-            report = fetch(
-                donors,
-                self._secret,
-                order.step,
-                into=work.state(),
-                deadline=Deadline.after(LEARN_LIMIT_S),
-                on_bytes=lambda _: self._observer.moment(Moment.LEARNING, order.step),
-            )
+            report = self._fetch(order.epoch, fetch)
+        except ExchangeAborted as aborted:
+            return on.Aborted(order.epoch, aborted.reason)
         except (TransferFailed, StaleQuorum, DeadlinePassed) as failed:
             return on.LearnFailed(order.epoch, str(failed))
         work.loaded(order.step)
         self._observer.learned(order.step, report.bytes_by_donor, time.monotonic() - started)
         return on.Learned(order.epoch, order.step, work.fingerprint(), _epoch(report.note))
+
+    def _fetch(self, epoch: Epoch, fetch: Fetch) -> FetchReport:
+        """Run a transfer that ends with its epoch at the latest (Q-5)."""
+        with self._lock:
+            self._fetching = epoch, fetch
+        if (reason := self._aborted(epoch)) is not None:
+            fetch.cancel(reason)
+        try:
+            return fetch.run(Deadline.after(LEARN_LIMIT_S))
+        finally:
+            with self._lock:
+                self._fetching = None
 
 
 def _epoch(text: str) -> Epoch | None:

@@ -36,7 +36,7 @@ from danaus.ft.step_events import Votes
 from danaus.ft.stopwatch import Stopwatch
 from danaus.ft.work import StepResult, Work
 from danaus.quorum.client import QuorumClient
-from danaus.quorum.messages import Seat
+from danaus.quorum.messages import Epoch, Seat
 from danaus.wire.address import Address, advertised
 from danaus.wire.blocking import PeerListener
 from danaus.wire.position import Phase
@@ -115,17 +115,18 @@ class Participant:
         self._at = (0, Phase.START)
         secret = Secret.load(place.secret_path)
         self._listener = PeerListener(Address.parse(place.data_address), secret)
-        self._healer = Healer(self._listener, secret, self._observer)
         self._notices = Notices()
+        aborted = self._notices.aborted
+        self._healer = Healer(self._listener, secret, self._observer, aborted=aborted)
         self._crew = Crew(
             self._listener,
             secret,
             place.member,
             leaves_of=plan.leaves_of,
             on_collective=self._collective,
-            aborted=self._notices.aborted,
+            aborted=aborted,
         )
-        self._notices.on_abort = self._crew.abort
+        self._notices.on_abort = self._abort
         self._machine = StepMachine(
             place.member,
             place.num_ranks,
@@ -170,6 +171,11 @@ class Participant:
         self._crew.close()
         self._healer.close()
         self._listener.close()
+
+    def _abort(self, epoch: Epoch, reason: str) -> None:
+        """Leave what this process is blocked in (Q-5); on the quorum client's thread."""
+        self._crew.abort(epoch, reason)
+        self._healer.abort(epoch, reason)
 
     # -- the face ---------------------------------------------------------------------------
 

@@ -34,11 +34,8 @@ from danaus.core.errors import (
 )
 from danaus.ft.donor import Donor
 from danaus.ft.manifest import Chunk, Manifest, cut, difference, facts_of
-from danaus.ft.state_server import Published, StateServer
 from danaus.wire.address import Address
 from danaus.wire.secret import Secret
-
-__all__ = ["Fetch", "FetchReport", "Published", "StateServer", "fetch"]
 
 # A donor that owes chunks and is silent for this long is asked no more.
 SILENCE_LIMIT_S = 5.0
@@ -260,16 +257,3 @@ class Fetch:
         self._num_missing -= 1
         if self._on_bytes is not None:
             self._on_bytes(len(self.target(index)))
-
-
-def fetch(
-    donors: Mapping[str, Address],
-    secret: Secret,
-    step: int,
-    *,
-    into: Mapping[str, Tensor],
-    deadline: Deadline,
-    on_bytes: Callable[[int], None] | None = None,
-) -> FetchReport:
-    """Overwrite ``into`` with a committed step's state; see ``Fetch``."""
-    return Fetch(donors, secret, step, into=into, on_bytes=on_bytes).run(deadline)

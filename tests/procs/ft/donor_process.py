@@ -8,7 +8,7 @@ import sys
 import torch
 
 from danaus.core.errors import InternalError
-from danaus.ft.transfer import StateServer
+from danaus.ft.state_server import StateServer
 from danaus.wire.address import Address
 from danaus.wire.blocking import PeerListener
 from danaus.wire.secret import Secret

@@ -5,7 +5,8 @@ import threading
 
 import torch
 
-from danaus.ft.transfer import StateServer
+from danaus.ft.state_server import StateServer
+from danaus.ft.transfer import Fetch
 from danaus.wire.address import Address
 from danaus.wire.blocking import PeerListener
 
@@ -44,6 +45,11 @@ class DonorSite:
     def close(self):
         self.server.close()
         self.listener.close()
+
+
+def fetch(donors, secret, step, *, into, deadline, on_bytes=None):
+    """Overwrite ``into`` with a committed step's state."""
+    return Fetch(donors, secret, step, into=into, on_bytes=on_bytes).run(deadline)
 
 
 def addresses(sites):
