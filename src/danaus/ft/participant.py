@@ -343,6 +343,7 @@ class Participant:
 
     def _restore(self, order: on.Restore) -> on.Event:
         self._enter(order.step, Phase.LEARN)
+        self._healer.withdraw()  # what is served may be the very tensors that are overwritten now
         try:
             self._work.restore(order.step, order.epoch.term)
         except CheckpointDamaged as damaged:
@@ -354,6 +355,7 @@ class Participant:
 
     def _learn(self, order: on.Learn) -> on.Event:
         self._enter(order.step, Phase.LEARN)
+        self._healer.withdraw()  # as above
         return self._healer.learn(order, self._work)
 
     def _serve(self, order: on.Serve) -> None:
