@@ -46,7 +46,7 @@ class _Noted(Observer):
         self._journal = journal.Journal(path)
 
     def committed(self, line, result):
-        self._journal.record("step", step=line.step, replicas=len(line.leaves))
+        self._journal.record("step", step=line.step, replicas=len(line.leaves), pid=os.getpid())
 
 
 def fill(disk):
@@ -78,23 +78,30 @@ def test_a_run_goes_on_without_room_on_its_disk_whoever_dies_meanwhile(
     shape = Shape(replicas=3, leaves=5, steps=STEPS)
     run = small_run(small_disk / "run", shape, observers=observers)
 
-    def newest():
-        return max((line["step"] for line in journal.read(noted)), default=0)
+    def noted_lines():
+        return journal.read(noted)
 
-    def strength():
-        steps = journal.read(noted)
-        return steps[-1]["replicas"] if steps else 0
+    def newest():
+        return max((line["step"] for line in noted_lines()), default=0)
 
     with running(run) as going:
         watch = going.watch
-        watch.until("three members", lambda: strength() == 3, 60)
+
+        def pid():
+            replica = going.launched.status().replicas.get("replica-1")
+            return replica.pids[0] if replica and replica.pids else 0
+
+        watch.until(
+            "three members", lambda: noted_lines()[-1:] and noted_lines()[-1]["replicas"] == 3, 60
+        )
         watch.until("a checkpoint", lambda: newest() > 4)
         filler = fill(small_disk)
         full_at = newest()
         watch.until("steps without room", lambda: newest() >= full_at + 5)
-        os.kill(going.launched.status().replicas["replica-1"].pids[0], 9)
-        watch.until("survivors to go on", lambda: strength() == 2)
-        watch.until("the dead one to be back", lambda: strength() == 3, 40)
+        victim = pid()
+        os.kill(victim, 9)
+        watch.until("another in its place", lambda: pid() not in (victim, 0))
+        watch.until("it to take part", lambda: any(line["pid"] == pid() for line in noted_lines()))
         os.kill(going.launched.status().service_pid, 9)
         watch.until("a new service", lambda: going.launched.status().service_pid)
         watch.until("steps without room", lambda: newest() >= full_at + 15)

@@ -98,7 +98,7 @@ class StepConfig:
     leaf_size: int = 1
     microbatch_size: int = 2
     seq_len: int = 128
-    num_steps: int = 300
+    num_steps: int = 400
     seed: int = 1
     batch: str = "constant"
 

@@ -23,7 +23,7 @@ def _debug() -> TrainConfig:
 
 
 def _debug_slow() -> TrainConfig:
-    step = StepConfig(num_microbatches=16, leaf_size=2, microbatch_size=6, num_steps=30)
+    step = StepConfig(num_microbatches=32, leaf_size=4, microbatch_size=6, num_steps=30)
     return TrainConfig(
         model=LlamaConfig(dim=192, num_layers=3, num_heads=6, num_kv_heads=3, ffn_dim=512),
         step=step,
@@ -33,7 +33,7 @@ def _debug_slow() -> TrainConfig:
 
 PRESETS: dict[str, Preset] = {
     "debug": Preset("the demo's model: 377 thousand parameters, 0.2 s a step on one core", _debug),
-    "debug_slow": Preset("1.3 million parameters, about 2 s a step on one core", _debug_slow),
+    "debug_slow": Preset("1.3 million parameters, about 2 s a step on two cores", _debug_slow),
 }
 
 

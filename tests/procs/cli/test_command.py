@@ -113,7 +113,7 @@ def test_presets_are_listed(run: Run, without_torch: str) -> None:
         (("train", "--resume", "nowhere"), "nowhere does not exist"),
         (
             ("train", "--resume", "held", "--steps", "9"),
-            "step.num_steps was 300 when this run began",
+            "step.num_steps was 400 when this run began",
         ),
         (("train", "--seed", "2"), "--step.seed without a preset: one of debug"),
         (("demo", "--replicas", "1"), "a demo with 1 replica: at least 2"),

@@ -18,7 +18,7 @@ def test_what_is_trained_on_what_is_said() -> None:
         "folder runs/a",
         "text   a book, 7 bytes of 1 file",
         "model  Llama, 377,472 parameters (2 layers of width 128)",
-        "steps  300 of 2,048 tokens, by 3 replicas of 1 process each",
+        "steps  400 of 2,048 tokens, by 3 replicas of 1 process each",
     ]
     assert cost.strip() == (
         "with 1 replica lost a step takes up to 1.33 times as long, with 2 lost up to 2.67 times "
@@ -30,7 +30,7 @@ def test_one_replica_has_nothing_to_lose() -> None:
     config = RunConfig(replicas=1, parallel=ParallelConfig(shard=2))
 
     assert list(opening(config, Path("a"), "t"))[3:] == [
-        "steps  300 of 2,048 tokens, by 1 replica of 2 processes"
+        "steps  400 of 2,048 tokens, by 1 replica of 2 processes"
     ]
 
 
