@@ -5,6 +5,7 @@ On the connections' loop, except where it is said.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -110,10 +111,11 @@ class Connections:
 
     async def _leave(self, job: str) -> None:
         self._user.about_to_leave(job)
-        for address, agent in list(self._agents.items()):
-            if agent.host.job == job:
-                del self._agents[address]
-                await agent.close()
+        async with asyncio.TaskGroup() as closing:  # each waits for its agent, which may be stopped
+            for address, agent in list(self._agents.items()):
+                if agent.host.job == job:
+                    del self._agents[address]
+                    closing.create_task(agent.close())
         for name, link in list(self._links.items()):
             if name.job == job:
                 del self._links[name]

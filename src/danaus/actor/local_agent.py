@@ -163,9 +163,11 @@ class LocalAgent:
 
     def kill(self) -> None:
         """SIGKILL the agent; its nursery and workers die with it.  Nobody is told."""
-        self.unwatch()
-        if self._process is not None and self._process.poll() is None:
-            self._process.kill()
+        try:
+            self.unwatch()
+        finally:
+            if self._process is not None and self._process.poll() is None:
+                self._process.kill()
 
     def wait(self, limit_s: float) -> bool:
         """Wait for the agent's end; false if it lives on after ``limit_s`` seconds."""

@@ -6,6 +6,7 @@ workers along, and be replaced, while the others go on.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -143,18 +144,18 @@ class LocalJob:
     def kill(self) -> None:
         """End every host and all that runs there, at once; safe to call twice."""
         agents, self._agents, self._hosts = self._agents, [], ()
-        runtime = get_runtime()
-        if self._job:
-            runtime.connections.leave(self._job)
-            self._job = ""
-        for agent in agents:
-            agent.kill()
-        for agent in agents:
-            agent.wait(_END_LIMIT_S)
-            agent.release()
-        for folder in self._temporary:
-            shutil.rmtree(folder, ignore_errors=True)
-        self._temporary.clear()
+        job, self._job = self._job, ""
+        folders, self._temporary = self._temporary, []
+        # From the last to the first, and whatever fails, the rest is done all the same (P-4).
+        with contextlib.ExitStack() as ending:
+            for folder in folders:
+                ending.callback(shutil.rmtree, folder, ignore_errors=True)
+            for agent in agents:
+                ending.callback(_let_go, agent)
+            for agent in agents:
+                ending.callback(agent.kill)
+            if job:
+                ending.callback(get_runtime().connections.leave, job)
 
     def __enter__(self) -> Self:
         return self.apply()
@@ -190,3 +191,9 @@ class LocalJob:
         if self._sockets is None:
             raise ConfigError(what="the folder of sockets is not known")
         return Address.unix(self._sockets / "controller")
+
+
+def _let_go(agent: LocalAgent) -> None:
+    """Reap an agent that was killed, as far as the kernel lets it die."""
+    agent.wait(_END_LIMIT_S)
+    agent.release()

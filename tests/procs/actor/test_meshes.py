@@ -384,3 +384,15 @@ def cut_connections(part_of_path: str) -> int:
             except OSError:
                 continue  # it listens
     return cut
+
+
+def test_a_job_ends_its_hosts_whatever_fails_on_the_way(one, monkeypatch):
+    agent = one.watch(one.job.agent_pids()["host0"])
+
+    def leave(job: str) -> None:
+        raise TimeoutError(f"leaving {job} took too long")
+
+    monkeypatch.setattr(get_runtime().connections, "leave", leave)
+    with pytest.raises(TimeoutError, match="took too long"):
+        one.job.kill()
+    assert agent.ends_within(LIMIT_S)
