@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import shutil
-import tempfile
 import threading
-from pathlib import Path
 
 from danaus.actor.identity import HostRef, ProcessRef
 from danaus.actor.local_agent import HostOptions, LocalAgent, start_agents
 from danaus.actor.mesh import HostMesh, ProcMesh
 from danaus.actor.process_runtime import get_runtime, take_runtime
 from danaus.core.extent import Extent
+from danaus.core.temporary_folder import TemporaryFolder
 from danaus.wire.address import Address
 from danaus.wire.secret import Secret
 
@@ -28,13 +26,13 @@ class ImplicitHost:
     """The host that a program gets that asked for no job: an agent, in a temporary folder."""
 
     def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="danaus-"))
-        runtime, secret_path = get_runtime(), self._folder / "secret"
+        self._folder = TemporaryFolder()
+        runtime, folder = get_runtime(), self._folder.path
         with contextlib.ExitStack() as stack:
-            stack.callback(shutil.rmtree, self._folder, ignore_errors=True)
-            secret = Secret.create(secret_path)
-            runtime.connections.join(secret, Address.unix(self._folder / "c"))
-            options = HostOptions(self._folder, self._folder, secret_path)
+            stack.callback(self._folder.remove)
+            secret_path = folder / "secret"
+            runtime.connections.join(Secret.create(secret_path), Address.unix(folder / "c"))
+            options = HostOptions(folder, folder, secret_path)
             self._agent = LocalAgent("local", options)
             stack.callback(self.close)
             (self.host,) = start_agents([self._agent], runtime)
@@ -45,7 +43,7 @@ class ImplicitHost:
         self._agent.kill()
         self._agent.wait(_AGENT_LIMIT_S)
         self._agent.release()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.remove()
 
 
 def this_host() -> HostMesh:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +19,7 @@ from danaus.actor.mesh import HostMesh
 from danaus.actor.process_runtime import get_runtime
 from danaus.core.errors import ConfigError
 from danaus.core.extent import Extent
+from danaus.core.temporary_folder import TemporaryFolder
 from danaus.wire.address import Address
 from danaus.wire.secret import Secret
 
@@ -74,7 +73,7 @@ class LocalJob:
         self._sockets = Path(sockets) if sockets is not None else None
         self._preload = tuple(preload)
         self._detached = detached
-        self._temporary: list[Path] = []
+        self._temporary: list[TemporaryFolder] = []
         self._agents: list[LocalAgent] = []
         self._hosts: tuple[HostRef, ...] = ()
         self._job = ""
@@ -149,7 +148,7 @@ class LocalJob:
         # From the last to the first, and whatever fails, the rest is done all the same (P-4).
         with contextlib.ExitStack() as ending:
             for folder in folders:
-                ending.callback(shutil.rmtree, folder, ignore_errors=True)
+                ending.callback(folder.remove)
             for agent in agents:
                 ending.callback(_let_go, agent)
             for agent in agents:
@@ -174,9 +173,9 @@ class LocalJob:
         return HostOptions(run_dir, sockets, secret_path, self._preload, self._detached, self.bind)
 
     def _temporary_folder(self) -> Path:
-        folder = Path(tempfile.mkdtemp(prefix="danaus-"))
+        folder = TemporaryFolder(outlives=self._detached)
         self._temporary.append(folder)
-        return folder
+        return folder.path
 
     def _socket_folder(self, run_dir: Path) -> Path:
         here = run_dir / "control" / "sockets"
