@@ -10,7 +10,6 @@ import dataclasses
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from rich.console import Console
 
@@ -82,7 +81,7 @@ def run_demo(settings: DemoConfig, *, text: str, console: Console) -> int:
     folder = run_folder_of(settings)
     for line in (*opening(settings, folder.path, text), *_plan(settings)):
         say(console, line)
-    orders = _order(settings, folder.path, text), _reference_order(settings, folder, text)
+    orders = _order(settings, folder, text), _reference_order(settings, folder, text)
     with StopSignals() as signals:
         runs = Launched("demo", orders[0]), Launched("undisturbed", orders[1])
         path, step = folder.path, _show_run(runs, settings, console, signals=signals)
@@ -145,13 +144,13 @@ def _plan(settings: DemoConfig) -> Iterator[str]:
     yield "       beside it runs the same training undisturbed, to compare every bit of the result"
 
 
-def _order(settings: DemoConfig, path: Path, text: str) -> RunOrder:
+def _order(settings: DemoConfig, folder: RunFolder, text: str) -> RunOrder:
     observers = {}
     if settings.sabotage:
         step = max(1, settings.step.num_steps // 3)
-        flip = flip_in_first_life(step, path / "journal.jsonl")
+        flip = flip_in_first_life(step, folder.journal_path)
         observers = {settings.replica_ids[-1]: (flip,)}
-    return RunOrder(path, settings, text=text, heal=settings.heal, observers=observers)
+    return RunOrder(folder.path, settings, text=text, heal=settings.heal, observers=observers)
 
 
 def _reference_order(settings: DemoConfig, folder: RunFolder, text: str) -> RunOrder:

@@ -34,7 +34,6 @@ step_discarded       step, epoch, reason, replica
 learning_started     replica, incarnation, step, donors (list)
 state_served         replica, incarnation, bytes (that went from it to learners)
 healed               replica, incarnation, step, bytes, duration_s, donors (list)
-member_entered       replica, incarnation, step, epoch
 service_exited       pid, signal, reason, expected
 service_silent       pid, reason (it lives and does not answer; it is killed)
 service_started      pid, address (the first start)
@@ -47,7 +46,7 @@ suggestion           text (``now try: kill -9 PID``), pid, replica
 run_stopped          reason (Ctrl-C, a signal)
 run_failed           error (class), text
 run_finished         step, sha256 (of the final state), num_restarts (of replicas), job_restarts
-                     (how often all went back to a checkpoint), tokens_per_s
+                     (how often all went back to a checkpoint)
 ==================== ==========================================================================
 """
 
@@ -73,7 +72,6 @@ class Event(enum.StrEnum):
     LEARNING_STARTED = "learning_started"
     STATE_SERVED = "state_served"
     HEALED = "healed"
-    MEMBER_ENTERED = "member_entered"
     SERVICE_EXITED = "service_exited"
     SERVICE_STARTED = "service_started"
     SERVICE_SILENT = "service_silent"

@@ -7,10 +7,10 @@ it.  Positions go to memory shared with the host agent (P-3).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Self
 
 from danaus.app.events import Event
+from danaus.app.run_folder import RunFolder
 from danaus.core.journal import Journal
 from danaus.ft.ledger import Committed
 from danaus.ft.observer import Moment, Observer
@@ -29,7 +29,7 @@ class Recorder(Observer):
     Args:
         place: Who this process is.
         work: What is trained; writes the checkpoints.
-        run_dir: The run folder.
+        folder: The run's.
         position: Memory shared with the host agent.
         others: More observers, told of the same after this one.
     """
@@ -38,18 +38,16 @@ class Recorder(Observer):
         self,
         place: Place,
         work: ReplicaWork,
-        run_dir: Path,
+        folder: RunFolder,
         *,
         position: PositionBlock | None,
         others: Sequence[Observer] = (),
     ) -> None:
         self._place, self._work, self._position = place, work, position
         self._others = tuple(others)
-        self._journal = Journal(run_dir / "journal.jsonl")
+        self._journal = Journal(folder.journal_path)
         self._is_voice = place.rank == 0
-        self._metrics = (
-            Metrics(run_dir / "metrics" / f"{place.replica_id}.jsonl") if self._is_voice else None
-        )
+        self._metrics = Metrics(folder.metrics_path(place.replica_id)) if self._is_voice else None
 
     def __enter__(self) -> Self:
         return self

@@ -280,7 +280,6 @@ _TELL: dict[str, Callable[[Happening], str]] = {
     Event.PROCESS_STARTED: lambda e: f"it is started again (pid {e.text('pid')})",
     Event.LEARNING_STARTED: lambda e: f"it learns step {e.text('step')}",
     Event.HEALED: _told_healing,
-    Event.MEMBER_ENTERED: lambda _: "it is a member again",
     Event.RUN_RESUMED: lambda e: f"all go back to the checkpoint of step {e.text('step')}",
 }
 
@@ -364,7 +363,6 @@ def _turns(event: Happening, replicas: Sequence[str]) -> list[tuple[str, State]]
     states: dict[str, State] = {
         Event.PROCESS_STARTED: "starting",
         Event.LEARNING_STARTED: "learning",
-        Event.MEMBER_ENTERED: "member",
         Event.HANG_NOTICED: "hung",
         Event.PROCESS_EXITED: "down",
     }

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from danaus.actor.process_runtime import context
 from danaus.app.recorder import Recorder
+from danaus.app.run_folder import RunFolder
 from danaus.app.run_result import WorkerResult
 from danaus.app.shards import Shards
 from danaus.app.worker import WorkerJob
@@ -33,6 +34,7 @@ class RankTraining:
 
     def __init__(self, job: WorkerJob, choice: Choice) -> None:
         self._job, self._choice = job, choice
+        self._folder = RunFolder(Path(job.run_dir))
         self._open = contextlib.ExitStack()
         self._work: ReplicaWork | None = None
 
@@ -44,8 +46,9 @@ class RankTraining:
         self._choice.platform.pin(job.train.platform)
         place = self._place()
         shards = self._open.enter_context(Shards(place, job.sockets))
-        checkpoints = Path(job.run_dir) / "checkpoints"
-        self._work = ReplicaWork.build(job.train, place, shards=shards.place, folder=checkpoints)
+        self._work = ReplicaWork.build(
+            job.train, place, shards=shards.place, folder=self._folder.checkpoints
+        )
 
     def train(self) -> WorkerResult:
         """Train until every member has committed the run's last step."""
@@ -55,7 +58,7 @@ class RankTraining:
             return self._train(self._work)
 
     def _train(self, work: ReplicaWork) -> WorkerResult:
-        job, place, run_dir = self._job, work.place, Path(self._job.run_dir)
+        job, place, folder = self._job, work.place, self._folder
         steps = job.train.step
         elastic = job.num_replicas if steps.batch == "elastic" else 0
         plan = StepPlan(steps.num_steps, steps.num_leaves, steps.leaf_size, elastic)
@@ -66,12 +69,11 @@ class RankTraining:
             samples_per_data_epoch=work.samples_per_data_epoch,
             environment=self._choice.platform.environment(),
         )
-        path = run_dir / "ledger" / f"{place.replica_id}-{place.rank}.jsonl"
         others = tuple(make(work) for make in job.observers)
         with (
-            Ledger(path, opened) as ledger,
+            Ledger(folder.ledger_path(place.replica_id, place.rank), opened) as ledger,
             Recorder(
-                place, work, run_dir, position=context().proc.position, others=others
+                place, work, folder, position=context().proc.position, others=others
             ) as recorder,
             Participant(place, work, plan, ledger=ledger, observer=recorder) as participant,
         ):
@@ -91,7 +93,7 @@ class RankTraining:
             num_ranks=job.num_ranks,
             incarnation=job.incarnation,
             quorum_address=job.quorum_address,
-            secret_path=str(Path(job.run_dir) / "secret"),
+            secret_path=str(self._folder.secret_path),
             data_address=f"unix:{job.sockets}/{job.replica_id}-{rank}-{job.incarnation}",
             agent_address=proc.agent_address,
             process_id=proc.process_id,

@@ -130,7 +130,7 @@ class StoryTeller:
     def finish(self) -> None:
         """End well."""
         sha = hashlib.sha256(f"{self.step}{self.loss_offset}".encode()).hexdigest()
-        self.record("run_finished", step=self.step, sha256=sha, job_restarts=0, tokens_per_s=8200.0)
+        self.record("run_finished", step=self.step, sha256=sha, job_restarts=0)
         for name in sorted(self.alive):
             self._exited(name, "", expected=True, alive_after=True)
 
@@ -173,7 +173,6 @@ class StoryTeller:
         }
         self.record("healed", replica=name, incarnation=incarnation, step=self.step, **facts)
         self.announce()
-        self.record("member_entered", replica=name, incarnation=incarnation, step=self.step)
         self.run(1)
 
     def _commit(self, name: str, loss: float, state: str) -> None:

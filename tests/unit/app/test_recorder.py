@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from danaus.app.recorder import Recorder
+from danaus.app.run_folder import RunFolder
 from danaus.ft.place import Place
 from danaus.quorum.messages import Epoch
 from danaus.train.checkpoint import Written
@@ -41,7 +42,7 @@ def position(tmp_path):
 def test_a_checkpoint_is_a_phase_of_its_own(tmp_path, position):
     work = Work(position)
     place = Place("replica-0", 0, 1, 0, "", "", "")
-    with Recorder(place, work, tmp_path, position=position) as recorder:
+    with Recorder(place, work, RunFolder(tmp_path), position=position) as recorder:
         for step in (1, 2):
             recorder.entered(step, Phase.APPLY, 0)
             line = SimpleNamespace(step=step, epoch=Epoch(1, 1), leaves={"replica-0": (0,)})
