@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ import time
 from pathlib import Path
 
 from danaus.core.errors import ConfigError
+from danaus.core.lifeline import arm_lifeline, open_lifeline
 
 _WARM_UP_STEPS = 3
 _LIMIT_S = 600.0
@@ -27,11 +29,18 @@ def plain_tokens_per_s(preset: str, world_size: int, num_steps: int) -> float:
     Raises:
         ConfigError: A rank failed.
     """
+    # With this pipe's end, that is, with this process, the ranks are killed (P-4).
+    lifeline, end = open_lifeline()
     with tempfile.TemporaryDirectory(prefix="danaus-ddp-") as folder:
         command = [sys.executable, "-m", "danaus.app.plain_ddp", preset]
-        facts = [str(world_size), str(num_steps), str(Path(folder) / "store")]
+        facts = [str(world_size), str(num_steps), str(Path(folder) / "store"), str(lifeline)]
         ranks = [
-            subprocess.Popen([*command, str(rank), *facts], stdout=subprocess.PIPE, text=True)
+            subprocess.Popen(
+                [*command, str(rank), *facts],
+                stdout=subprocess.PIPE,
+                text=True,
+                pass_fds=(lifeline,),
+            )
             for rank in range(world_size)
         ]
         try:
@@ -40,6 +49,8 @@ def plain_tokens_per_s(preset: str, world_size: int, num_steps: int) -> float:
             for process in ranks:
                 process.kill()
                 process.wait()
+            os.close(lifeline)
+            os.close(end)
     if any(process.returncode for process in ranks):
         raise ConfigError("plain DDP over Gloo failed", "every rank must end with exit code 0")
     return min(float(json.loads(output)["tokens_per_s"]) for output in outputs)
@@ -50,7 +61,9 @@ def _main() -> None:
     for name, kind in (("preset", str), ("rank", int), ("world_size", int), ("num_steps", int)):
         parser.add_argument(name, type=kind)
     parser.add_argument("store")
+    parser.add_argument("lifeline", type=int)
     args = parser.parse_args()
+    arm_lifeline(args.lifeline)
     rate = _train(
         args.preset,
         args.rank,
