@@ -217,10 +217,8 @@ def test_detached_workers_go_on_to_the_end_without_their_controller(
 def checkpoint_sha256(run):
     """Return the hash of the state that the last checkpoint holds."""
     trainer = Trainer(run.config)
-    identity = f"{run.config.identity()}-{trainer.data.digest}"
-    trainer.load(
-        Checkpoints(run.folder.checkpoints, identity=identity).read(run.config.step.num_steps)
-    )
+    checkpoints = Checkpoints(run.folder.checkpoints, identity=trainer.identity)
+    trainer.load(checkpoints.read(run.config.step.num_steps))
     return trainer.sha256()
 
 

@@ -1,9 +1,9 @@
 """What the commit shell asks of the thing that trains.
 
-``train.trainer.Trainer`` is one; ``ft.loop`` makes one of a plain model and optimiser.  A ``Work``
-knows nothing of quorums, replicas or votes: it holds a state after some step, computes gradients
-against it, and changes it only in ``apply``, ``restore`` and ``loaded``.  A controller imports
-this, so it loads no torch.
+``train.replica.ReplicaWork`` is one; ``ft.plain_work`` makes one of a plain model and optimiser.  A
+``Work`` knows nothing of quorums, replicas or votes: it holds a state after some step, computes
+gradients against it, and changes it only in ``apply``, ``restore`` and ``loaded``.  A controller
+imports this, so it loads no torch.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class ReplicaWork:
     @property
     def identity(self) -> str:
         """Digest of the settings and the text that the bits depend on."""
-        return f"{self.trainer.config.identity()}-{self.trainer.data.digest}"
+        return self.trainer.identity
 
     @property
     def samples_per_data_epoch(self) -> int:

@@ -117,10 +117,8 @@ class Trainer:
 
     @property
     def identity(self) -> str:
-        """A digest of settings and text: all that the bits depend on, machines excepted."""
-        return hashlib.sha256(f"{self.config.identity()} {self.data.digest}".encode()).hexdigest()[
-            :16
-        ]
+        """Digest of the settings and the text: all that the bits depend on, machines excepted."""
+        return f"{self.config.identity()}-{self.data.digest}"
 
     def leaf_microbatches(self, leaf: int) -> range:
         """Return the microbatches of one leaf, in the order they are accumulated."""
