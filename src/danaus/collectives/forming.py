@@ -36,7 +36,7 @@ _ANSWER_LIMIT_BYTES = 4096
 
 
 @dataclass(frozen=True)
-class Roster:
+class Rendezvous:
     """Who meets.
 
     Args:
@@ -99,7 +99,7 @@ class Forming:
     """The connections of one group while they come about.
 
     Args:
-        roster: Who meets.
+        rendezvous: Who meets.
         secret: The job's secret.
         meeting: Where peers that dial us arrive.
         nudge: Descriptor that becomes readable when a peer arrived or the group was aborted.
@@ -108,14 +108,14 @@ class Forming:
 
     def __init__(
         self,
-        roster: Roster,
+        rendezvous: Rendezvous,
         secret: Secret,
         meeting: MeetingPoint,
         *,
         nudge: int,
         check: Callable[[], None],
     ) -> None:
-        self._roster, self._secret, self._meeting = roster, secret, meeting
+        self._rendezvous, self._secret, self._meeting = rendezvous, secret, meeting
         self._nudge, self._check = nudge, check
         self._dials: dict[str, PendingDial] = {}
         self._answers: dict[str, tuple[socket.socket, _Answer]] = {}
@@ -136,7 +136,7 @@ class Forming:
             while not done:
                 self._check()
                 self._welcome_arrivals()
-                missing = set(self._roster.members) - {self._roster.me} - set(self.ready)
+                missing = set(self._rendezvous.members) - {self._rendezvous.me} - set(self.ready)
                 done = not missing
                 if not done:
                     self._wait(missing, deadline)
@@ -146,12 +146,12 @@ class Forming:
         return self.ready
 
     def _dial_all(self) -> None:
-        roster = self._roster
-        for name in sorted(roster.members):
-            if name < roster.me:
-                hello = pack_hello(GroupHello(roster.epoch, roster.me, name))
+        rendezvous = self._rendezvous
+        for name in sorted(rendezvous.members):
+            if name < rendezvous.me:
+                hello = pack_hello(GroupHello(rendezvous.epoch, rendezvous.me, name))
                 self._dials[name] = PendingDial(
-                    name, roster.members[name], secret=self._secret, hello=hello
+                    name, rendezvous.members[name], secret=self._secret, hello=hello
                 )
         for name in list(self._dials):
             self._advance(name)
@@ -161,7 +161,7 @@ class Forming:
         dial = self._dials.get(name)
         if dial is not None and dial.advance():
             del self._dials[name]
-            self._answers[name] = (dial.sock, _Answer(name, self._roster.epoch))
+            self._answers[name] = (dial.sock, _Answer(name, self._rendezvous.epoch))
         if name in self._answers:
             sock, answer = self._answers[name]
             if answer.advance(sock):
@@ -169,9 +169,13 @@ class Forming:
                 self.ready[name] = sock
 
     def _welcome_arrivals(self) -> None:
-        epoch = self._roster.epoch
+        epoch = self._rendezvous.epoch
         for name, sock in self._meeting.take(epoch).items():
-            if name not in self._roster.members or name <= self._roster.me or name in self.ready:
+            if (
+                name not in self._rendezvous.members
+                or name <= self._rendezvous.me
+                or name in self.ready
+            ):
                 sock.close()
                 continue
             self.ready[name] = sock
@@ -185,7 +189,7 @@ class Forming:
         """Wait until something can go on, then let it."""
         if deadline.passed:
             raise DeadlinePassed(
-                f"{', '.join(sorted(missing))} to meet in epoch {self._roster.epoch}",
+                f"{', '.join(sorted(missing))} to meet in epoch {self._rendezvous.epoch}",
                 deadline.limit_s,
             )
         poller = select.poll()

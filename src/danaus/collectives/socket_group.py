@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
-from danaus.collectives.forming import Forming, Roster
+from danaus.collectives.forming import Forming, Rendezvous
 from danaus.collectives.group import SMALL_LIMIT_BYTES, check_reduction, check_small
 from danaus.collectives.lane import Exchange, Lane
 from danaus.collectives.meeting import MeetingPoint
@@ -44,7 +44,7 @@ class SocketGroup:
     Args:
         meeting: Where this process is found by its peers; stays the caller's.
         secret: The job's secret.
-        roster: Who takes part.
+        rendezvous: Who takes part.
         workspace: Kept buffers to take over from the group before; new ones unless given.
         on_collective: Called with a number that grows with each exchange (P-3).
 
@@ -56,15 +56,15 @@ class SocketGroup:
         self,
         meeting: MeetingPoint,
         secret: Secret,
-        roster: Roster,
+        rendezvous: Rendezvous,
         *,
         workspace: Workspace | None = None,
         on_collective: Callable[[int], None] | None = None,
     ) -> None:
-        if roster.me not in roster.members:
-            raise ConfigError(what=f"{roster.me} is no member of epoch {roster.epoch}")
-        self._meeting, self._secret, self._roster = meeting, secret, roster
-        self._names = tuple(roster.members)
+        if rendezvous.me not in rendezvous.members:
+            raise ConfigError(what=f"{rendezvous.me} is no member of epoch {rendezvous.epoch}")
+        self._meeting, self._secret, self._rendezvous = meeting, secret, rendezvous
+        self._names = tuple(rendezvous.members)
         self.workspace = Workspace() if workspace is None else workspace
         self._on_collective = on_collective
         self._number = 0
@@ -77,7 +77,7 @@ class SocketGroup:
         self._closed = False
         self._nudge = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         try:
-            meeting.open(roster.epoch, roster.me, self._wake)
+            meeting.open(rendezvous.epoch, rendezvous.me, self._wake)
         except BaseException:
             os.close(self._nudge)
             raise
@@ -86,11 +86,11 @@ class SocketGroup:
 
     @property
     def epoch(self) -> str:
-        return self._roster.epoch
+        return self._rendezvous.epoch
 
     @property
     def me(self) -> str:
-        return self._roster.me
+        return self._rendezvous.me
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -122,7 +122,7 @@ class SocketGroup:
         """
         with self._in_use:
             forming = Forming(
-                self._roster,
+                self._rendezvous,
                 self._secret,
                 self._meeting,
                 nudge=self._nudge,

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from danaus.collectives.fingerprint import digest
 from danaus.collectives.folding import LeafFolder
-from danaus.collectives.forming import Roster
+from danaus.collectives.forming import Rendezvous
 from danaus.collectives.group import Group
 from danaus.collectives.meeting import MeetingPoint
 from danaus.collectives.socket_group import SocketGroup
@@ -98,7 +98,7 @@ class Crew:
         group = SocketGroup(
             self._meeting,
             self._secret,
-            Roster(str(told.epoch), str(self._me), peers),
+            Rendezvous(str(told.epoch), str(self._me), peers),
             workspace=self._workspace,
             on_collective=self._on_collective,
         )

@@ -212,7 +212,8 @@ class Participant:
             else:
                 event = _CARRY_OUT[type(order)](self, order)
             if event is not None:
-                todo.extend(self._handle(event))
+                # What was ordered behind a group that did not form is not wanted any more.
+                todo = deque(self._handle(event))
 
     def _handle(self, event: on.Event) -> tuple[on.Instruction, ...]:
         known = self._notices.take_change(self._machine.epoch)

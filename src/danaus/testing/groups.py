@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
-from danaus.collectives.forming import Roster
+from danaus.collectives.forming import Rendezvous
 from danaus.collectives.meeting import MeetingPoint
 from danaus.collectives.socket_group import SocketGroup
 from danaus.collectives.tree import ReductionPlan, plan_reduction
@@ -91,7 +91,7 @@ class Site:
         self, me: str, members: Mapping[str, Address], epoch: str = "1.1", **options: Any
     ) -> SocketGroup:
         """Return a group that is not formed yet."""
-        group = SocketGroup(self.meeting, self.secret, Roster(epoch, me, members), **options)
+        group = SocketGroup(self.meeting, self.secret, Rendezvous(epoch, me, members), **options)
         self._groups.append(group)
         return group
 

@@ -8,7 +8,7 @@ import sys
 
 import torch
 
-from danaus.collectives.forming import Roster
+from danaus.collectives.forming import Rendezvous
 from danaus.collectives.meeting import MeetingPoint
 from danaus.collectives.socket_group import SocketGroup
 from danaus.core.clock import Deadline
@@ -31,7 +31,7 @@ def main():
     members = {n: Address.parse(a) for n, _, a in (each.partition("=") for each in rest)}
     listener = PeerListener(members[me], secret)
     meeting = MeetingPoint(listener)
-    group = SocketGroup(meeting, secret, Roster(epoch, me, members))
+    group = SocketGroup(meeting, secret, Rendezvous(epoch, me, members))
     say("listening")
     group.form(Deadline.after(20))
     say("formed")
