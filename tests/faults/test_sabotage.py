@@ -2,15 +2,15 @@
 
 import pytest
 
-from danaus.app.events import Event
-from danaus.app.sabotage import flip_in_first_life
+from danaus.app.chaos import Fault
+from danaus.app.chaos_inside import make_inside
+from danaus.app.events import Event, FaultKind
 from danaus.core.errors import Diverged
 from danaus.ft.lineage import merge, verify
 from danaus.ft.observer import Moment
 from danaus.testing.faults import Strike
 from danaus.testing.runs import Shape, finish, small_run
 from danaus.testing.watching import RunWatch
-from danaus.wire.position import Phase
 
 FLIPPED_IN = 6
 
@@ -21,7 +21,7 @@ def sabotaged(tmp_path):
 
     def make(replicas, ranks=1, **more):
         path = tmp_path / "run"
-        flip = flip_in_first_life(FLIPPED_IN, path / "journal.jsonl")
+        flip = make_inside(Fault(kind=FaultKind.FLIP_BIT, at_step=FLIPPED_IN))
         shape = Shape(replicas=replicas, ranks=ranks, leaves=5, steps=12)
         return small_run(path, shape, observers={"replica-1": (flip,)}, **more)
 
@@ -78,7 +78,7 @@ def test_without_healing_the_run_ends_and_names_the_step(sabotaged):
 def test_a_checkpoint_of_a_flipped_bit_is_never_restored(tmp_path, undisturbed):
     path = tmp_path / "run"
     # As the writer of the checkpoint of step 4 applies that step; later all die at once.
-    flip = flip_in_first_life(4, path / "journal.jsonl", phase=Phase.APPLY)
+    flip = make_inside(Fault(kind=FaultKind.FLIP_BIT, at_step=4, at_phase="apply"))
     die = Strike(Moment.VOTED, 6, incarnation=0)
     observers = {"replica-0": (flip, die), "replica-1": (die,), "replica-2": (die,)}
     run = small_run(path, Shape(replicas=3, leaves=5, steps=12), observers=observers)

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
+from danaus.app.chaos import Fault
+from danaus.app.chaos_inside import make_inside
+from danaus.app.events import FaultKind
 from danaus.app.experiment import RunOrder
 from danaus.app.fault_script import FaultScript
 from danaus.app.launch import Launched, run_folder_of, say, say_stopped, watch
@@ -20,7 +23,6 @@ from danaus.app.narrator import Narrator
 from danaus.app.opening import opening
 from danaus.app.progress import Progress
 from danaus.app.run_folder import RunFolder
-from danaus.app.sabotage import flip_in_first_life
 from danaus.app.settings import DemoConfig, training_of
 from danaus.app.stopping import StopSignals
 from danaus.app.verdict import Ending, ending_of, show
@@ -148,8 +150,8 @@ def _order(settings: DemoConfig, folder: RunFolder, text: str) -> RunOrder:
     observers = {}
     if settings.sabotage:
         step = max(1, settings.step.num_steps // 3)
-        flip = flip_in_first_life(step, folder.journal_path)
-        observers = {settings.replica_ids[-1]: (flip,)}
+        flip = Fault(kind=FaultKind.FLIP_BIT, at_step=step)
+        observers = {settings.replica_ids[-1]: (make_inside(flip),)}
     return RunOrder(folder.path, settings, text=text, heal=settings.heal, observers=observers)
 
 

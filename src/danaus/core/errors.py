@@ -14,6 +14,7 @@
     ├── StaleQuorum            STEP     a message or a file carries an epoch that has ended
     ├── ExchangeAborted        STEP     a group was told to leave what it was blocked in
     ├── PeerLost               STEP     a member of a group went away during an exchange
+    ├── ShareUnfit             REPLICA  what one replica computes of a step is unfit for use
     ├── TransferFailed         REPLICA  a joiner could not fetch its state from any donor
     ├── ServiceLost            REPLICA  the quorum service cannot be reached within the limit
     ├── ActorError             CALL     an endpoint raised
@@ -34,6 +35,7 @@ pickling with its fields.
 from __future__ import annotations
 
 import enum
+import functools
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
@@ -47,15 +49,8 @@ class Scope(enum.Enum):
     JOB = "job"
 
 
-def _rebuild(cls: type[DanausError], facts: dict[str, Any]) -> DanausError:
-    return cls(**facts)
-
-
 class DanausError(Exception):
-    """Base of every error raised on purpose.
-
-    Subclasses are dataclasses; ``message`` turns their fields into one sentence.
-    """
+    """Base of every error raised on purpose; subclasses are dataclasses."""
 
     scope: ClassVar[Scope] = Scope.CALL
 
@@ -74,7 +69,7 @@ class DanausError(Exception):
         return {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.facts())
+        return functools.partial(type(self), **self.facts()), ()
 
 
 @dataclass(eq=False)
@@ -102,10 +97,8 @@ class DependencyMissing(DanausError):
     found: str = "not installed"
 
     def message(self) -> str:
-        return (
-            f"{self.library} is {self.found}: {self.needed_for} needs it; "
-            f"install it with: {self.install}"
-        )
+        what = f"{self.library} is {self.found}: {self.needed_for} needs it"
+        return f"{what}; install it with: {self.install}"
 
 
 @dataclass(eq=False)
@@ -174,10 +167,8 @@ class RestartsExhausted(DanausError):
     last: str
 
     def message(self) -> str:
-        return (
-            f"{self.name} failed more than {self.restarts} times in {self.period_s:.0f} s, "
-            f"last: {self.last}; mend the cause, then resume the run"
-        )
+        often = f"more than {self.restarts} times in {self.period_s:.0f} s"
+        return f"{self.name} failed {often}, last: {self.last}; mend the cause, then resume the run"
 
 
 @dataclass(eq=False)
@@ -253,6 +244,18 @@ class PeerLost(DanausError):
 
 
 @dataclass(eq=False)
+class ShareUnfit(DanausError):
+    """What a replica computes of a step is unfit for use, and what the others do is fit (T-2)."""
+
+    scope: ClassVar[Scope] = Scope.REPLICA
+    step: int
+    why: str
+
+    def message(self) -> str:
+        return f"step {self.step}: {self.why}; this process ends, so that others compute it"
+
+
+@dataclass(eq=False)
 class TransferFailed(DanausError):
     """A joiner could not fetch its state from any donor."""
 
@@ -275,10 +278,8 @@ class ServiceLost(DanausError):
     why: str
 
     def message(self) -> str:
-        return (
-            f"quorum service at {self.address} not reached for {self.limit_s:.1f} s ({self.why}); "
-            "start it again with the same run folder"
-        )
+        what = f"quorum service at {self.address} not reached for {self.limit_s:.1f} s ({self.why})"
+        return f"{what}; start it again with the same run folder"
 
 
 @dataclass(eq=False)
@@ -357,10 +358,8 @@ class MessageTooLarge(DanausError):
     unit: str
 
     def message(self) -> str:
-        return (
-            f"a message of {self.size} {self.unit}; a frame holds {self.limit}; "
-            "send it in pieces or raise max_frame_bytes on both sides"
-        )
+        what = f"a message of {self.size} {self.unit}; a frame holds {self.limit}"
+        return f"{what}; send it in pieces or raise max_frame_bytes on both sides"
 
 
 @dataclass(eq=False)

@@ -20,6 +20,7 @@ _HOMES = {
     "Participant": "danaus.ft.participant",
     "Place": "danaus.ft.place",
     "Step": "danaus.ft.loop",
+    "ShareUnfit": "danaus.core.errors",
     "StepImpossible": "danaus.core.errors",
     "StepPlan": "danaus.ft.participant",
     "StepResult": "danaus.ft.work",

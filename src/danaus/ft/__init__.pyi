@@ -1,5 +1,6 @@
 from danaus.core.errors import Diverged as Diverged
 from danaus.core.errors import NoQuorum as NoQuorum
+from danaus.core.errors import ShareUnfit as ShareUnfit
 from danaus.core.errors import StepImpossible as StepImpossible
 from danaus.ft.attempt import Attempt as Attempt
 from danaus.ft.attempt import Leaf as Leaf

@@ -177,6 +177,14 @@ class Crew:
         """The gradient last reduced, ``[P]`` float32; kept until the next reduction."""
         return self._reduced
 
+    def unfit_share(self) -> str:
+        """Return in words that what this replica brought to the reduction is not finite, if so."""
+        if self._folder is None or all(bool(t.isfinite().all()) for t in self._folder.partials()):
+            return ""
+        first, last = self.run.start, self.run.stop - 1
+        leaves = f"leaf {first}" if first == last else f"leaves {first} to {last}"
+        return f"its own share, {leaves}, is not finite"
+
     def vote(self, ballot: Ballot) -> dict[MemberId, Ballot]:
         """Give every member this ballot and return all of theirs.
 

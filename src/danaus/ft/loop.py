@@ -146,6 +146,7 @@ class Manager:
                 its state: the model is not the trained one.  Its words say what to do.
             Diverged: Replicas disagree after replaying (Q-9).
             StepImpossible: A step was refused again and again (a gradient that is not finite).
+            ShareUnfit: For what this replica alone computed; the others go on without it.
         """
         try:
             for attempt in self._participant.attempts():

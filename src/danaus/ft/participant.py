@@ -34,6 +34,7 @@ from danaus.ft.refusals import Refusals
 from danaus.ft.step import StepMachine
 from danaus.ft.step_events import Votes
 from danaus.ft.stopwatch import Stopwatch
+from danaus.ft.tally import blamed, objection
 from danaus.ft.work import StepResult, Work
 from danaus.quorum.client import QuorumClient
 from danaus.quorum.messages import Epoch, Seat
@@ -95,6 +96,7 @@ class Participant:
         NoQuorum: The service refuses; its words say what to do.
         Diverged: Replicas disagree after replaying (Q-9).
         StepImpossible: What the members compute is not fit to be applied, again and again.
+        ShareUnfit: What this replica alone computes is not; the others go on without it.
     """
 
     def __init__(
@@ -275,9 +277,16 @@ class Participant:
         except BROKEN as broken:
             return on.ReductionBroken(order.epoch, order.step, str(broken))
         refusal = self._work.check(order.step, self._crew.reduced) or ""
-        self._refusals.count(order.step, refusal)
-        fingerprint = self._fingerprint()
-        return on.Reduced(order.epoch, order.step, digest, fingerprint=fingerprint, refusal=refusal)
+        self._refusals.count(order.step, unfit=bool(refusal))
+        unfit = self._crew.unfit_share() if refusal else ""
+        return on.Reduced(
+            order.epoch,
+            order.step,
+            digest,
+            fingerprint=self._fingerprint(),
+            refusal=unfit or refusal,
+            own_share=bool(unfit),
+        )
 
     def _vote(self, order: on.CastVote) -> on.Event:
         ballot = order.ballot
@@ -288,6 +297,10 @@ class Participant:
             seen = self._crew.votes_seen()
             return on.VotesBroken(ballot.epoch, ballot.step, str(broken), seen)
         self._observer.moment(Moment.VOTED, ballot.step)
+        if ballot.vote == "refused":
+            alone = blamed(votes.values()) == {ballot.member.replica_id}
+            why = objection(votes.values(), veto=False)
+            self._refusals.judge(why, alone_to_blame=alone and len(self.replica_ids) > 1)
         self._settle_checkpoint(ballot.step - 1, votes)
         return on.VotesIn(ballot.epoch, ballot.step, votes)
 

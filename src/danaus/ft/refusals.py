@@ -1,11 +1,14 @@
-"""When to give up a step whose sums are not fit to be applied.
+"""When to give up a step whose sums are not fit to be applied, and when a replica gives itself up.
 
-Owns ``Refusals``.  Every member sees the same sums, so that all give up together.
+Owns ``Refusals``.  Every member sees the same sums and the same ballots, so that all give up
+together.  Numbers that are none may be one device's fault or the training's own: where only one
+replica's share is unfit, twice over, that replica ends, and the others compute its leaves before
+the step is given up.
 """
 
 from __future__ import annotations
 
-from danaus.core.errors import StepImpossible
+from danaus.core.errors import ShareUnfit, StepImpossible
 
 MOST_TRIES = 3
 """One unfit try may be a fault's; the same thrice over is the training's own."""
@@ -17,17 +20,24 @@ class Refusals:
     def __init__(self) -> None:
         self._step = self._num = 0
 
-    def count(self, step: int, refusal: str) -> None:
-        """Count a try.
+    def count(self, step: int, *, unfit: bool) -> None:
+        """Count a try."""
+        again = unfit and step == self._step
+        self._step, self._num = step, (self._num + 1 if again else int(unfit))
+
+    def judge(self, why: str, *, alone_to_blame: bool) -> None:
+        """Give up if the tries counted so far are enough.
 
         Args:
-            step: What was tried.
-            refusal: Why it is not fit to be applied; empty if it is.
+            why: What the ballots say against the step.
+            alone_to_blame: This replica's share is unfit, and the shares of others are not.
 
         Raises:
-            StepImpossible: It is one too many.
+            ShareUnfit: Others shall compute what this replica cannot.
+            StepImpossible: The step was tried once too often.
         """
-        again = bool(refusal) and step == self._step
-        self._step, self._num = step, (self._num + 1 if again else int(bool(refusal)))
-        if self._num == MOST_TRIES:
-            raise StepImpossible(step=step, why=f"{refusal}, {MOST_TRIES} times in a row")
+        often = f"{why}, {self._num} times in a row"
+        if self._num >= MOST_TRIES:
+            raise StepImpossible(step=self._step, why=often)
+        if self._num == MOST_TRIES - 1 and alone_to_blame:
+            raise ShareUnfit(step=self._step, why=often)

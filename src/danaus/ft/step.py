@@ -196,7 +196,7 @@ class StepMachine:
         self.stage = Stage.VOTING
         ballot = Ballot(
             self.member, vote.epoch, vote.step, vote.vote, vote.digest, self.state.fingerprint,
-            self._change, vote.reason,
+            self._change, vote.reason, event.own_share,
         )  # fmt: skip
         self._leave = self._leave or self._change
         return (CastVote(ballot),)

@@ -22,7 +22,8 @@ class Ballot(msgspec.Struct, frozen=True):
 
     ``digest`` is that of the reduced gradient of this rank (empty unless prepared).
     ``fingerprint`` is of this rank's state after ``step - 1`` (Q-9).  ``change_pending`` names a
-    coming change of the membership, or is empty (Q-2).  ``reason`` tells why a vote is refused.
+    coming change of the membership, or is empty (Q-2).  ``reason`` tells why a vote is refused;
+    ``own_share``, that it is for what this member's replica computed.
     """
 
     member: MemberId
@@ -33,6 +34,7 @@ class Ballot(msgspec.Struct, frozen=True):
     fingerprint: str
     change_pending: str = ""
     reason: str = ""
+    own_share: bool = False
 
 
 Votes = Mapping[MemberId, Ballot]
@@ -78,7 +80,8 @@ class Reduced(msgspec.Struct, frozen=True):
 
     ``fingerprint``, if not empty, is of the state as it is now, taken just before the vote: with
     it a bit that flipped since the last step vetoes the gradient that it spoiled, instead of the
-    one after (Q-9).  ``refusal``, if not empty, makes this member's vote a refusal.
+    one after (Q-9).  ``refusal``, if not empty, makes this member's vote a refusal; ``own_share``
+    says that what this replica computed is to blame.
     """
 
     epoch: Epoch
@@ -86,6 +89,7 @@ class Reduced(msgspec.Struct, frozen=True):
     digest: str
     fingerprint: str = ""
     refusal: str = ""
+    own_share: bool = False
 
 
 class ReductionBroken(msgspec.Struct, frozen=True):

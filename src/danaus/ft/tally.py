@@ -10,7 +10,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Literal
 
 import msgspec
@@ -18,6 +18,7 @@ import msgspec
 from danaus.ft.step_events import Ballot, Votes
 from danaus.quorum.messages import Epoch, MemberId
 
+_MOST_NAMED = 4
 Count = Literal["commit", "refused", "unknown"]
 
 
@@ -63,12 +64,13 @@ def tally(
     return Tally("commit", "every member is prepared with one digest", change)
 
 
-def objection(ballots: Iterable[Ballot], *, veto: bool) -> str:
+def objection(ballots: Collection[Ballot], *, veto: bool) -> str:
     """Return what speaks against the step in these ballots, or nothing."""
     by_rank: dict[int, list[Ballot]] = {}
+    refused = [ballot for ballot in ballots if ballot.vote != "prepared"]
+    if refused:
+        return _refusals(refused)
     for ballot in ballots:
-        if ballot.vote != "prepared":
-            return f"{ballot.member} refused: {ballot.reason or 'no reason given'}"
         by_rank.setdefault(ballot.member.rank, []).append(ballot)
     for rank, group in sorted(by_rank.items()):
         against = veto and _differing(group, "fingerprint")
@@ -77,6 +79,26 @@ def objection(ballots: Iterable[Ballot], *, veto: bool) -> str:
         if against := _differing(group, "digest"):
             return f"reduced gradients differ at rank {rank}: {against}"
     return ""
+
+
+def blamed(ballots: Iterable[Ballot]) -> frozenset[str]:
+    """Return the replicas whose own share of the step is what speaks against it."""
+    return frozenset(ballot.member.replica_id for ballot in ballots if ballot.own_share)
+
+
+def _refusals(refused: list[Ballot]) -> str:
+    """Return who refuses and why: first whose own share it is, if that can be told."""
+    by_reason: dict[str, list[str]] = {}
+    for ballot in sorted(refused, key=lambda each: not each.own_share):
+        why = ballot.reason or "no reason given"
+        by_reason.setdefault(why, []).append(str(ballot.member))
+    each = [f"{_listed(who)} refused: {why}" for why, who in by_reason.items()]
+    return "; ".join(each[:_MOST_NAMED])
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _differing(group: list[Ballot], field: str) -> str:

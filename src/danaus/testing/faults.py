@@ -13,15 +13,12 @@ import signal
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from torch import nn
 
 from danaus.actor.process_runtime import context
-from danaus.app.events import Event, FaultKind
-from danaus.core.journal import Journal
+from danaus.app.chaos_inside import Occasions, claim, record_strike
+from danaus.app.events import FaultKind
 from danaus.ft.ledger import Committed
-from danaus.ft.observer import Moment, Observer
+from danaus.ft.observer import Observer
 from danaus.ft.work import StepResult
 from danaus.train.replica import ReplicaWork
 from danaus.wire.position import Phase
@@ -32,7 +29,6 @@ VOTE = "vote"
 JOIN = "join"
 
 _KINDS = {signal.SIGKILL: FaultKind.KILL, signal.SIGSTOP: FaultKind.HANG}
-_PHASES = {VOTE: Phase.VOTE, JOIN: Phase.JOIN}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +36,9 @@ class Strike:
     """Makes an observer that strikes its own process; each strike of a run hits once.
 
     Args:
-        where: ``"forward"`` (inside the network), ``"reduce"`` and ``"vote"`` (inside the
-            exchange), ``"join"`` (about to ask for the next quorum), or a ``Moment``.
+        where: A moment of a step as ``Occasions`` names it: ``"forward"`` (inside the network),
+            ``"reduce"`` and ``"vote"`` (inside the exchange), ``"join"`` (about to ask for the
+            next quorum), or a ``Moment``.
         step: The first step in which it may strike.
         incarnation: Of the victim; None: whichever comes first.
         rank: Of the victim.
@@ -71,35 +68,20 @@ class Strike:
         return self.name or f"{replica_id}.{self.rank}{incarnation}-{self.where}-{self.step}"
 
 
-class _Striker(Observer):
+class _Striker(Occasions):
     def __init__(self, strike: Strike, work: ReplicaWork) -> None:
-        self._strike, self._work = strike, work
-        self._step = 0
-        self._phase = Phase.START
+        super().__init__(work)
+        self._strike = strike
         self._strong_at = 0.0
         self._over = False
         if strike.where == FORWARD:
-            _middle(work.trainer.network).register_forward_pre_hook(self._in_forward)
-
-    def entered(self, step: int, phase: Phase, number: int) -> None:
-        self._step, self._phase = step, phase
-        if phase is Phase.REDUCE and number:
-            self._reach(REDUCE, step)
-        elif phase is _PHASES.get(self._strike.where) and (number or phase is Phase.JOIN):
-            self._reach(self._strike.where, step)
-
-    def moment(self, moment: Moment, step: int) -> None:
-        self._reach(moment, step)
+            self.watch_forward()
 
     def committed(self, line: Committed, result: StepResult) -> None:
         if len(line.leaves) >= self._strike.at_strength:
             self._strong_at = line.at
 
-    def _in_forward(self, _module: nn.Module, _inputs: Any) -> None:
-        if self._phase is Phase.COMPUTE:
-            self._reach(FORWARD, self._step)
-
-    def _reach(self, where: str, step: int) -> None:
+    def reach(self, where: str, step: int) -> None:
         strike = self._strike
         if self._over or where != strike.where or step < strike.step:
             return
@@ -107,45 +89,24 @@ class _Striker(Observer):
         if strike.at_strength and self._strong_at <= _last_strike(run_dir):
             return
         self._over = True
-        place = self._work.place
+        place = self.work.place
         name = strike.id_of(place.replica_id)
-        if not _first(run_dir / "control" / f"strike-{name}"):
-            return
-        with Journal(run_dir / "journal.jsonl") as journal:
-            journal.record(
-                Event.FAULT_INJECTED,
-                fault=name,
+        if claim(run_dir, name):
+            record_strike(
+                place,
+                name,
                 kind=_KINDS.get(strike.number, FaultKind.OUTSIDE),
-                target=place.replica_id,
-                rank=place.rank,
-                incarnation=place.incarnation,
-                process_id=place.process_id,
-                pid=os.getpid(),
+                text=f"{strike.number.name} of {place.member}: {where} of step {step}",
                 step=step,
                 where=where,
-                text=f"{strike.number.name} of {place.member}: {where} of step {step}",
             )
-        os.kill(os.getpid(), strike.number)
-
-
-def _first(path: Path) -> bool:
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    except FileExistsError:
-        return False
-    return True
+            os.kill(os.getpid(), strike.number)
 
 
 def _last_strike(run_dir: Path) -> float:
     """Return when the run was last struck."""
     struck = (run_dir / "control").glob("strike-*")
     return max((each.stat().st_mtime for each in struck), default=0.0)
-
-
-def _middle(network: nn.Module) -> nn.Module:
-    """Return a block in the middle of a network, so that part of a forward is done."""
-    blocks = getattr(network, "blocks", None)
-    return blocks[len(blocks) // 2] if isinstance(blocks, nn.ModuleList) else network
 
 
 @dataclass(frozen=True, slots=True)
