@@ -2,7 +2,7 @@
 
 import pytest
 
-from danaus.app.chaos import Fault
+from danaus.app.chaos_fault import Fault
 from danaus.app.chaos_inside import make_inside
 from danaus.app.events import Event, FaultKind
 from danaus.core.errors import Diverged

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from danaus.app.chaos_harm import Say, replace
+from danaus.app.chaos_inside import Struck
 from danaus.collectives.lane import Kind, Lane, unpack_header
 from danaus.collectives.socket_group import SocketGroup
-from danaus.train.replica import ReplicaWork
 
 BIT = 1 << 12
 """Of a float's fraction: small enough to look sane."""
@@ -26,7 +26,7 @@ _STATE = {"parameters": "model.", "optimizer": "optim."}
 _SENT = {"transfer": (Kind.CHUNK,), "exchange": (Kind.PARTIAL, Kind.RESULT)}
 
 
-def first_of(work: ReplicaWork, where: str) -> tuple[str, Tensor]:
+def first_of(work: Struck, where: str) -> tuple[str, Tensor]:
     """Return name and tensor of the first parameter, or of what the optimiser keeps for it."""
     beginning = _STATE[where]
     return next(each for each in work.state().items() if each[0].startswith(beginning))
@@ -44,12 +44,12 @@ def put_nan(tensor: Tensor) -> None:
         tensor.view(-1)[0] = torch.nan
 
 
-def flip_in_gradient(work: ReplicaWork, say: Say) -> None:
+def flip_in_gradient(work: Struck, say: Say) -> None:
     """Flip one bit of the gradient of the leaf that is computed next."""
     _after_next(work, "compute_leaf", lambda gradient, *_: _damage(gradient, flip, say))
 
 
-def put_nan_in_gradient(work: ReplicaWork, say: Say) -> None:
+def put_nan_in_gradient(work: Struck, say: Say) -> None:
     """Make one number of the gradient of the leaf that is computed next none."""
     _after_next(work, "compute_leaf", lambda gradient, *_: _damage(gradient, put_nan, say))
 

@@ -13,8 +13,8 @@ from typing import Literal
 
 from torch import Tensor
 
-from danaus.app import chaos_cgroup, chaos_damage, chaos_harm
-from danaus.app.chaos import Fault
+from danaus.app import chaos_damage, chaos_harm, chaos_kernel
+from danaus.app.chaos_fault import Fault
 from danaus.app.chaos_inside import Blow
 from danaus.app.events import FaultKind
 from danaus.core.errors import ConfigError
@@ -105,7 +105,7 @@ def _spoil(blow: Blow, what: str, spoil: Callable[[Tensor], None]) -> None:
 
 
 def _exhaust(blow: Blow) -> None:
-    chaos_cgroup.limit_memory(chaos_harm.OOM_ROOM_BYTES)
+    chaos_kernel.limit_memory(chaos_harm.OOM_ROOM_BYTES)
     blow.say()
     chaos_harm.exhaust_memory()
 
@@ -125,30 +125,30 @@ _EFFECTS: dict[tuple[FaultKind, str], Effect] = {
     ),
     (FaultKind.OOM, ""): Effect("{who} runs out of memory", _exhaust, by_itself=True),
     (FaultKind.HANG, "stop"): Effect(
-        "SIGSTOP of {who}", lambda _: chaos_harm.send_self(signal.SIGSTOP)
+        "SIGSTOP of {who}", lambda blow: chaos_kernel.stop(blow.fault.for_s)
     ),
     (FaultKind.HANG, "gil"): Effect(
         "{who} hangs in a call of C that keeps the interpreter's lock",
-        lambda _: chaos_harm.hold_interpreter(),
+        lambda blow: chaos_harm.hold_interpreter(blow.fault.for_s),
     ),
     (FaultKind.HANG, "collective"): Effect(
-        "{who} hangs in a collective", lambda _: chaos_harm.wait_for_ever(), "reduce"
+        "{who} hangs in a collective", lambda blow: chaos_harm.wait(blow.fault.for_s), "reduce"
     ),
     (FaultKind.HANG, "loader"): Effect(
         "{who} waits for a batch that never comes",
-        lambda blow: chaos_harm.starve(blow.work, blow.say, chaos_harm.wait_for_ever),
+        lambda blow: chaos_harm.starve(blow.work, blow.say, blow.fault.for_s),
         "compute",
         by_itself=True,
     ),
     (FaultKind.HANG, "kernel"): Effect(
         "{who} hangs where no kill ends it",
-        lambda blow: chaos_cgroup.freeze(FROZEN_S, blow.say),
+        lambda blow: chaos_kernel.freeze(blow.fault.for_s or FROZEN_S, blow.say),
         by_itself=True,
     ),
     (FaultKind.SLOW, ""): Effect("{who} is slow", _slow_down, "compute"),
     (FaultKind.DISK_FULL, ""): Effect(
         "the disk of the run folder is full",
-        lambda blow: chaos_cgroup.fill_disk(
+        lambda blow: chaos_kernel.fill_disk(
             blow.run_dir, blow.fault.for_s or blow.fault.facts.for_s or 0.0, blow.say
         ),
         by_itself=True,

@@ -1,7 +1,7 @@
 """What a worker does to itself when it is told to die, to hang, to be slow or to lose the time.
 
 Owns one function per kind; those that damage bits are ``chaos_damage``'s, those that need the
-kernel's limits are ``chaos_cgroup``'s.
+kernel's limits are ``chaos_kernel``'s.
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
+from danaus.app.chaos_inside import Struck
 from danaus.core.errors import ConfigError
-
-if TYPE_CHECKING:
-    from danaus.train.replica import ReplicaWork
 
 Say = Callable[[], bool]
 """Writes the fault down, just before it strikes; false: it has struck before, so leave it."""
@@ -57,37 +55,41 @@ def exhaust_memory() -> NoReturn:
     )
 
 
-def hold_interpreter() -> None:
-    """Wait in a call of C that keeps the interpreter's lock: no other thread runs any more.
+def hold_interpreter(for_s: float | None) -> None:
+    """Wait in a call of C that keeps the interpreter's lock: no other thread runs meanwhile.
 
     A mutex that its holder asks for again: unlike a sleep, no signal ends that wait.
     """
     libc = ctypes.PyDLL(None)  # unlike CDLL it keeps the lock
     mutex = ctypes.create_string_buffer(_MUTEX_BYTES)
     libc.pthread_mutex_lock(mutex)
-    libc.pthread_mutex_lock(mutex)
+    if for_s is None:
+        libc.pthread_mutex_lock(mutex)
+        return
+    at = time.clock_gettime(time.CLOCK_REALTIME) + for_s
+    libc.pthread_mutex_timedlock(mutex, (ctypes.c_long * 2)(int(at), int(at % 1.0 * 1e9)))
 
 
-def wait_for_ever(for_s: float | None = None) -> None:
+def wait(for_s: float | None) -> None:
     """Block this thread, and this thread alone: heartbeats go on."""
     _never.wait(for_s)
 
 
-def starve(work: ReplicaWork, say: Say, wait: Callable[[], object]) -> None:
-    """Let the next batch of this process's data come only once ``wait`` has returned."""
+def starve(work: Struck, say: Say, for_s: float | None) -> None:
+    """Let the next batch of this process's data come late, or never."""
     data = work.trainer.data
     batch = data.batch
 
     def late(step: int, microbatch: int) -> Any:
         replace(data, "batch", batch)
         if say():
-            wait()
+            wait(for_s)
         return batch(step, microbatch)
 
     replace(data, "batch", late)
 
 
-def slow_down(work: ReplicaWork, factor: float, for_s: float) -> None:
+def slow_down(work: Struck, factor: float, for_s: float) -> None:
     """Make the computing of this process take so many times as long, for a while."""
     compute = work.compute_leaf
     over_at = time.monotonic() + for_s
@@ -98,7 +100,7 @@ def slow_down(work: ReplicaWork, factor: float, for_s: float) -> None:
         if began >= over_at:
             replace(work, "compute_leaf", compute)
         else:
-            wait_for_ever((factor - 1.0) * (time.monotonic() - began))
+            wait((factor - 1.0) * (time.monotonic() - began))
         return gradient
 
     replace(work, "compute_leaf", slow)

@@ -16,10 +16,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from danaus.actor.process_runtime import context
-from danaus.app.chaos import Fault
+from danaus.app.chaos_fault import Fault
 from danaus.app.chaos_spec import write
 from danaus.app.events import Event, FaultKind
 from danaus.core.errors import ConfigError
@@ -29,12 +29,25 @@ from danaus.ft.place import Place
 from danaus.wire.position import Phase
 
 if TYPE_CHECKING:
-    from torch import nn
-
-    from danaus.train.replica import ReplicaWork
+    from torch import Tensor, nn
 
 _EXCHANGES = (Phase.REDUCE, Phase.VOTE)
 """Here a moment is inside the exchange, which is numbered, and not just before it."""
+
+
+class Struck(Protocol):
+    """What is trained in a worker, as faults see it: ``train.replica.ReplicaWork``."""
+
+    trainer: Any
+    place: Place
+
+    def compute_leaf(self, step: int, microbatches: range) -> Tensor:
+        """Return the gradient of one leaf."""
+        ...
+
+    def state(self) -> dict[str, Tensor]:
+        """Return every tensor by name."""
+        ...
 
 
 class Occasions(Observer):
@@ -44,7 +57,7 @@ class Occasions(Observer):
         work: What is trained.
     """
 
-    def __init__(self, work: ReplicaWork) -> None:
+    def __init__(self, work: Struck) -> None:
         self.work = work
         self._step = 0
         self._phase = Phase.START
@@ -91,7 +104,7 @@ class Blow:
     """
 
     fault: Fault
-    work: ReplicaWork
+    work: Struck
     step: int
     where: str
     text: str = ""
@@ -131,7 +144,7 @@ class Inside(Occasions):
         planned: What is to strike, each once its step and its moment have come.
     """
 
-    def __init__(self, work: ReplicaWork, planned: tuple[Fault, ...] = ()) -> None:
+    def __init__(self, work: Struck, planned: tuple[Fault, ...] = ()) -> None:
         super().__init__(work)
         self._lock = threading.Lock()
         self._waiting: list[Fault] = []
@@ -181,7 +194,7 @@ class Inside(Occasions):
             self._wait_for(fault)
 
 
-def make_inside(fault: Fault) -> Callable[[ReplicaWork], Observer]:
+def make_inside(fault: Fault) -> Callable[[Struck], Observer]:
     """Return an observer's maker that strikes with a planned fault, once in the run.
 
     Args:
@@ -194,7 +207,7 @@ def make_inside(fault: Fault) -> Callable[[ReplicaWork], Observer]:
 class _Maker:
     fault: Fault
 
-    def __call__(self, work: ReplicaWork) -> Observer:
+    def __call__(self, work: Struck) -> Observer:
         place, fault = work.place, self.fault
         elsewhere = fault.replica is not None and place.replica_id != f"replica-{fault.replica}"
         if elsewhere or place.rank != (fault.rank or 0):

@@ -130,13 +130,16 @@ FACTS: dict[FaultKind, Facts] = {
     FaultKind.FLIP_BIT: Facts(
         about="one bit of a worker's state, or of what it sends or has written, is flipped",
         by="inside",
-        where=("parameters", "gradient", "optimizer", "transfer", "checkpoint"),
+        where=(
+            "parameters", "gradient", "sum", "optimizer", "transfer", "exchange", "checkpoint",
+        ),
     ),
     FaultKind.NAN: Facts(
         about="a number that is none appears", by="inside", where=("gradient", "parameters")
     ),
     FaultKind.CLOCK_JUMP: Facts(
-        about="a worker's clock of the day jumps", by="inside", unit="-s", amount=3600.0
+        about="a worker's clock jumps: that of the day, or the steady one, forward",
+        by="inside", where=("day", "monotonic"), unit="-s", amount=3600.0,
     ),
     FaultKind.KILL_COORDINATOR: Facts(about="SIGKILL the quorum service", hits="nothing"),
     FaultKind.KILL_CONTROLLER: Facts(about="SIGKILL the run's controller", hits="nothing"),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from danaus.app.chaos import Fault
+from danaus.app.chaos_fault import Fault
 from danaus.app.chaos_inside import make_inside
 from danaus.app.events import FaultKind
 from danaus.app.experiment import RunOrder

@@ -1,13 +1,14 @@
-"""Limits that the kernel itself puts on a worker: memory that runs out, a stop that no kill ends.
+"""What the kernel does to a worker that asks for it, and what is undone from outside.
 
-Owns ``limit_memory``, ``freeze`` and ``fill_disk``, and who undoes them: a small shell beside the
-worker, since the worker itself is dead or cannot run by then.  It ends with the worker or with its
-host agent, so that nothing of a fault outlives the run (P-4).
+Owns ``stop``, ``freeze``, ``limit_memory`` and ``fill_disk``, and who undoes them: a small shell
+beside the worker, since the worker itself is dead or cannot run by then.  It ends with the worker
+or with its host agent, so that nothing of a fault outlives the run (P-4).
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -57,6 +58,13 @@ def limit_memory(num_bytes: int) -> None:
     if swap.exists():
         _write(swap, str(num_bytes if v1.exists() else 0))
     _write(group / "cgroup.procs", str(os.getpid()))
+
+
+def stop(for_s: float | None) -> None:
+    """Send this process SIGSTOP; it goes on after so long, if that is given."""
+    if for_s is not None:
+        _undo(_WAIT + 'kill -CONT "$1"\n', Path("/"), for_s)
+    os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def freeze(for_s: float, say: Callable[[], object]) -> None:
