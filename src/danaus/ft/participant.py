@@ -34,7 +34,6 @@ from danaus.ft.refusals import Refusals
 from danaus.ft.step import StepMachine
 from danaus.ft.step_events import Votes
 from danaus.ft.stopwatch import Stopwatch
-from danaus.ft.tally import blamed, objection
 from danaus.ft.work import StepResult, Work
 from danaus.quorum.client import QuorumClient
 from danaus.quorum.messages import Epoch, Seat
@@ -297,10 +296,7 @@ class Participant:
             seen = self._crew.votes_seen()
             return on.VotesBroken(ballot.epoch, ballot.step, str(broken), seen)
         self._observer.moment(Moment.VOTED, ballot.step)
-        if ballot.vote == "refused":
-            alone = blamed(votes.values()) == {ballot.member.replica_id}
-            why = objection(votes.values(), veto=False)
-            self._refusals.judge(why, alone_to_blame=alone and len(self.replica_ids) > 1)
+        self._refusals.judge(ballot, votes)
         self._settle_checkpoint(ballot.step - 1, votes)
         return on.VotesIn(ballot.epoch, ballot.step, votes)
 

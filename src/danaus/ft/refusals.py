@@ -9,6 +9,8 @@ the step is given up.
 from __future__ import annotations
 
 from danaus.core.errors import ShareUnfit, StepImpossible
+from danaus.ft.step_events import Ballot, Votes
+from danaus.ft.tally import blamed, objection
 
 MOST_TRIES = 3
 """One unfit try may be a fault's; the same thrice over is the training's own."""
@@ -25,19 +27,24 @@ class Refusals:
         again = unfit and step == self._step
         self._step, self._num = step, (self._num + 1 if again else int(unfit))
 
-    def judge(self, why: str, *, alone_to_blame: bool) -> None:
-        """Give up if the tries counted so far are enough.
+    def judge(self, mine: Ballot, votes: Votes) -> None:
+        """Give up if this was one try too many.
 
         Args:
-            why: What the ballots say against the step.
-            alone_to_blame: This replica's share is unfit, and the shares of others are not.
+            mine: This member's ballot.
+            votes: Every member's.
 
         Raises:
             ShareUnfit: Others shall compute what this replica cannot.
             StepImpossible: The step was tried once too often.
         """
-        often = f"{why}, {self._num} times in a row"
+        if mine.vote != "refused":
+            return
+        cast = tuple(votes.values())
+        why = f"{objection(cast, veto=False)}, {self._num} times in a row"
         if self._num >= MOST_TRIES:
-            raise StepImpossible(step=self._step, why=often)
-        if self._num == MOST_TRIES - 1 and alone_to_blame:
-            raise ShareUnfit(step=self._step, why=often)
+            raise StepImpossible(step=self._step, why=why)
+        others = {ballot.member.replica_id for ballot in cast} - {mine.member.replica_id}
+        alone = mine.own_share and not others & blamed(cast)
+        if alone and others and self._num == MOST_TRIES - 1:
+            raise ShareUnfit(step=self._step, why=why)
