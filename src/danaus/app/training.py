@@ -18,8 +18,9 @@ from danaus.app.shards import Shards
 from danaus.app.worker import WorkerJob
 from danaus.core.errors import InternalError
 from danaus.ft.ledger import Ledger, Opened
-from danaus.ft.participant import Participant, StepPlan
+from danaus.ft.participant import Participant
 from danaus.ft.place import Place
+from danaus.ft.step_plan import StepPlan
 from danaus.platform.choice import Choice
 from danaus.train.replica import ReplicaWork
 

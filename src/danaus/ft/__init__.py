@@ -22,7 +22,7 @@ _HOMES = {
     "Step": "danaus.ft.loop",
     "ShareUnfit": "danaus.core.errors",
     "StepImpossible": "danaus.core.errors",
-    "StepPlan": "danaus.ft.participant",
+    "StepPlan": "danaus.ft.step_plan",
     "StepResult": "danaus.ft.work",
     "Work": "danaus.ft.work",
 }

@@ -12,7 +12,7 @@ from danaus.ft.loop import Step as Step
 from danaus.ft.observer import Moment as Moment
 from danaus.ft.observer import Observer as Observer
 from danaus.ft.participant import Participant as Participant
-from danaus.ft.participant import StepPlan as StepPlan
 from danaus.ft.place import Place as Place
+from danaus.ft.step_plan import StepPlan as StepPlan
 from danaus.ft.work import StepResult as StepResult
 from danaus.ft.work import Work as Work

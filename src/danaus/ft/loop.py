@@ -26,9 +26,10 @@ from danaus.core.errors import ConfigError, NoQuorum
 from danaus.ft.attempt import Attempt
 from danaus.ft.ledger import Ledger
 from danaus.ft.observer import Observer
-from danaus.ft.participant import Participant, StepPlan
+from danaus.ft.participant import Participant
 from danaus.ft.place import Place
 from danaus.ft.plain_work import PlainWork
+from danaus.ft.step_plan import StepPlan
 
 
 class Step:

@@ -17,11 +17,10 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from danaus.core.errors import CheckpointDamaged, ConfigError
+from danaus.core.errors import CheckpointDamaged
 from danaus.ft import step_events as on
 from danaus.ft.attempt import Attempt
 from danaus.ft.crew import BROKEN, Crew
@@ -33,6 +32,7 @@ from danaus.ft.place import Place
 from danaus.ft.refusals import Refusals
 from danaus.ft.step import StepMachine
 from danaus.ft.step_events import Votes
+from danaus.ft.step_plan import StepPlan
 from danaus.ft.stopwatch import Stopwatch
 from danaus.ft.work import StepResult, Work
 from danaus.quorum.client import QuorumClient
@@ -41,37 +41,6 @@ from danaus.wire.address import Address, advertised
 from danaus.wire.blocking import PeerListener
 from danaus.wire.position import Phase
 from danaus.wire.secret import Secret
-
-
-@dataclass(frozen=True, slots=True)
-class StepPlan:
-    """What every step of the run is, whoever is alive (T-3).
-
-    Args:
-        num_steps: Steps of the run.
-        num_leaves: Leaves of a step, the unit that replicas share.
-        leaf_size: Microbatches of a leaf.
-        elastic_replicas: 0: the batch is constant.  Else a step has all its leaves with so many
-            replicas, and proportionally fewer with fewer.
-        veto: Whether unequal fingerprints refuse a step (Q-9); the same at every member.
-    """
-
-    num_steps: int
-    num_leaves: int
-    leaf_size: int = 1
-    elastic_replicas: int = 0
-    veto: bool = True
-
-    def __post_init__(self) -> None:
-        for name in ("num_steps", "num_leaves", "leaf_size"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}", "at least 1")
-
-    def leaves_of(self, num_replicas: int) -> int:
-        """Return the leaves of a step that so many replicas share."""
-        if not self.elastic_replicas or num_replicas >= self.elastic_replicas:
-            return self.num_leaves
-        return max(1, self.num_leaves * num_replicas // self.elastic_replicas)
 
 
 class Participant:

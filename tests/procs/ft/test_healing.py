@@ -10,9 +10,10 @@ from danaus.core.errors import StaleQuorum
 from danaus.ft import step_events as on
 from danaus.ft.healing import Healer
 from danaus.ft.observer import Observer
-from danaus.ft.participant import Participant, StepPlan
+from danaus.ft.participant import Participant
 from danaus.ft.place import Place
 from danaus.ft.plain_work import PlainWork
+from danaus.ft.step_plan import StepPlan
 from danaus.quorum.messages import Epoch, Learner, MemberId, Seat
 from danaus.testing.groups import Member, soon
 from danaus.wire.address import Address
