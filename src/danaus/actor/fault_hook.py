@@ -5,6 +5,7 @@ Users set ``danaus.actor.unhandled_fault_hook``; the one here is what stands the
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable
@@ -15,9 +16,17 @@ from danaus.actor.failure import MeshFailure
 
 def unhandled_fault_hook(failure: MeshFailure) -> None:
     """Report the failure and end the process with exit code 1; all that it started ends too."""
-    sys.stderr.write(f"danaus: nobody handled this failure:\n{failure.report()}\n")
-    sys.stderr.flush()
+    sys.stderr.write(f"danaus: nobody handled this failure:\n{failure.report()}\n{_TO_DO}\n")
+    for stream in (sys.stdout, sys.stderr):  # what the program had to say is not lost with it
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
     os._exit(1)
+
+
+_TO_DO = (
+    "this program ends here; an owner whose __supervise__ returns true, or "
+    "danaus.actor.unhandled_fault_hook, lets it go on"
+)
 
 
 def call_fault_hook(failure: MeshFailure) -> None:

@@ -1,0 +1,34 @@
+"""What becomes of a program whose failures nobody handles (A-7)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+LIMIT_S = 30.0
+PROGRAM = """
+import os, signal, threading
+from danaus.actor import this_host
+procs = this_host().spawn_procs(name="w")
+procs.initialized.get(timeout=20.0)
+print("last words")
+os.kill(*procs.pids().values(), signal.SIGKILL)
+threading.Event().wait(20.0)
+"""
+
+
+def test_it_ends_with_1_and_says_why_and_all_that_it_had_to_say(tmp_path: Path) -> None:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(__file__).parents[3] / "src"),
+        "TMPDIR": str(tmp_path),
+    }
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        capture_output=True, text=True, timeout=LIMIT_S, env=environment, check=False,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stdout) == (1, "last words\n")
+    assert "nobody handled this failure:\nw[hosts=0] failed (signal)" in ended.stderr
+    assert "__supervise__" in ended.stderr
