@@ -78,8 +78,10 @@ def shutdown_context() -> None:
     with _lock:
         implicit, _implicit = _implicit, None
         runtime = take_runtime()
-        if runtime is not None:
-            runtime.shut_down(_SHUTDOWN_LIMIT_S)
-        if implicit is not None:
-            implicit.close()
-            atexit.unregister(shutdown_context)
+        try:
+            if runtime is not None:
+                runtime.shut_down(_SHUTDOWN_LIMIT_S)
+        finally:
+            if implicit is not None:
+                implicit.close()
+                atexit.unregister(shutdown_context)

@@ -7,6 +7,7 @@ step's fingerprints.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -61,10 +62,8 @@ def show(folder: RunFolder, ours: Ending, theirs: Ending, *, console: Console) -
     console.print(run_table(compared))
     if told:
         console.print(fault_table(told))
-    report = write_report(folder.path)
-    say(console, f"report {os.path.relpath(report.html)}")
-    if report.lacks:
-        say(console, report.lacks)
+    for line in _report(folder):
+        say(console, line)
     same = ours.result is not None and theirs.result is not None and compared.same
     same = same and ours.result.sha256 == theirs.result.sha256  # type: ignore[union-attr]
     if same and ours.result is not None:
@@ -73,6 +72,19 @@ def show(folder: RunFolder, ours: Ending, theirs: Ending, *, console: Console) -
         line = _other_line(compared, ours, theirs)
     say(console, line, "bold green" if same else "bold red")
     return 0 if same else 1
+
+
+def _report(folder: RunFolder) -> Iterator[str]:
+    """Write the report; return what there is to be said of it."""
+    try:
+        report = write_report(folder.path)
+    except OSError as error:  # no room for it, say: the verdict stands all the same
+        again = f"danaus report {os.path.relpath(folder.path)}"
+        yield f"no report: {error.strerror or error}; write it later: {again}"
+        return
+    yield f"report {os.path.relpath(report.html)}"
+    if report.lacks:
+        yield report.lacks
 
 
 def _same_line(result: RunResult, num_faults: int, restarts: int) -> str:
