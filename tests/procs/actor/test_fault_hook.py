@@ -24,6 +24,7 @@ def test_it_ends_with_1_and_says_why_and_all_that_it_had_to_say(tmp_path: Path) 
         **os.environ,
         "PYTHONPATH": str(Path(__file__).parents[3] / "src"),
         "TMPDIR": str(tmp_path),
+        "PYTHONUNBUFFERED": "",
     }
     ended = subprocess.run(
         [sys.executable, "-c", PROGRAM],
