@@ -50,6 +50,15 @@ def kill_exactly(pid: int, started: int) -> bool:
     Returns:
         Whether it was there, alive and could be killed.
     """
+    return signal_exactly(pid, started, signal.SIGKILL)
+
+
+def signal_exactly(pid: int, started: int, number: signal.Signals) -> bool:
+    """Send a signal to the process that has this pid and start time.
+
+    Returns:
+        Whether it was there, alive and could be signalled.
+    """
     try:
         fd = os.pidfd_open(pid)
     except OSError:
@@ -59,7 +68,7 @@ def kill_exactly(pid: int, started: int) -> bool:
         stat = read_stat(pid)
         if stat is None or stat.started != started or stat.is_zombie:
             return False
-        signal.pidfd_send_signal(fd, signal.SIGKILL)
+        signal.pidfd_send_signal(fd, number)
     except OSError:
         return False
     finally:

@@ -11,9 +11,8 @@ import datetime as dt
 import json
 import os
 import platform
-import signal
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,9 +21,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from danaus.app.campaign import Campaign
+from danaus.app.chaos import FaultPlan, Fleet
 from danaus.app.events import Event, FaultKind
 from danaus.app.experiment import RunOrder
-from danaus.app.fault_script import FaultScript
 from danaus.app.launch import Launched, watch
 from danaus.app.narrator import Narrator
 from danaus.app.plain_ddp import plain_tokens_per_s
@@ -35,7 +35,6 @@ from danaus.app.settings import BenchConfig, RunConfig
 from danaus.app.stopping import StopSignals
 from danaus.app.timeline import Fault, faults
 from danaus.core.config import load
-from danaus.core.journal import Journal
 from danaus.train.metrics import read_metrics
 from danaus.train.presets import preset
 
@@ -128,21 +127,22 @@ def _disturb(folder: RunFolder, config: RunConfig, *, repeats: int, console: Con
     run = Launched("bench", RunOrder(folder.path, config))
     progress = Progress(_MANY_STEPS, config.replicas, console=console)
     narrator = Narrator(folder, config.replica_ids, progress)
-    with Journal(folder.journal_path) as journal, progress, StopSignals() as signals:
-        script = FaultScript(run, journal)
-        plan = list(_plan(script, config, repeats))
+    fleet = Fleet.local(config.replicas, config.parallel.shard)
+    with Campaign(folder, FaultPlan(), fleet) as campaign, progress, StopSignals() as signals:
+        plan = list(_plan(config, repeats))
         due = _WARM_UP_STEPS
 
         def poll() -> None:
             nonlocal due
             narrator.poll()
-            if narrator.members != config.replicas or narrator.step < due or not script.settled():
+            campaign.look()
+            if campaign.step < due or not campaign.all_back:
                 return
             if not plan:
                 run.stop("the bench is done")
                 return
-            plan.pop(0)()
-            due = narrator.step + _SETTLE_STEPS
+            campaign.strike_now(plan.pop(0))
+            due = campaign.step + _SETTLE_STEPS
 
         watch([run], poll, signals=signals, progress=progress)
     if signals.asked:
@@ -151,13 +151,12 @@ def _disturb(folder: RunFolder, config: RunConfig, *, repeats: int, console: Con
     return read_run(folder.path)
 
 
-def _plan(script: FaultScript, config: RunConfig, repeats: int) -> Iterator[Callable[[], None]]:
-    names = config.replica_ids
+def _plan(config: RunConfig, repeats: int) -> Iterator[str]:
     for number in range(repeats):
-        victim = names[number % len(names)]
-        yield lambda victim=victim: script.signal_worker(victim, signal.SIGKILL)  # type: ignore[misc]
-        yield lambda: script.kill_service(away_s=0.0)
-        yield lambda victim=victim: script.signal_worker(victim, signal.SIGSTOP)  # type: ignore[misc]
+        victim = number % config.replicas
+        yield f"kill:replica={victim}"
+        yield "kill_coordinator"
+        yield f"hang:replica={victim}"
 
 
 # -- figures --------------------------------------------------------------------------------

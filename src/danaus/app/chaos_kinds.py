@@ -141,7 +141,9 @@ FACTS: dict[FaultKind, Facts] = {
         about="a worker's clock jumps: that of the day, or the steady one, forward",
         by="inside", where=("day", "monotonic"), unit="-s", amount=3600.0,
     ),
-    FaultKind.KILL_COORDINATOR: Facts(about="SIGKILL the quorum service", hits="nothing"),
+    FaultKind.KILL_COORDINATOR: Facts(
+        about="SIGKILL the quorum service, and keep it away for as long", hits="nothing", lasts=True
+    ),
     FaultKind.KILL_CONTROLLER: Facts(about="SIGKILL the run's controller", hits="nothing"),
     FaultKind.KILL_NURSERY: Facts(about="SIGKILL a host's nursery", hits="host"),
     FaultKind.KILL_HOST_AGENT: Facts(about="SIGKILL a host's agent", hits="host"),

@@ -7,17 +7,16 @@ how it is judged is ``verdict``'s.
 from __future__ import annotations
 
 import dataclasses
-import signal
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from rich.console import Console
 
+from danaus.app.campaign import Campaign
+from danaus.app.chaos import FaultPlan, Fleet
 from danaus.app.chaos_fault import Fault
 from danaus.app.chaos_inside import make_inside
-from danaus.app.events import FaultKind
+from danaus.app.events import Event, FaultKind
 from danaus.app.experiment import RunOrder
-from danaus.app.fault_script import FaultScript
 from danaus.app.launch import Launched, run_folder_of, say, say_stopped, watch
 from danaus.app.narrator import Narrator
 from danaus.app.opening import opening
@@ -28,48 +27,39 @@ from danaus.app.stopping import StopSignals
 from danaus.app.verdict import Ending, ending_of, show
 from danaus.core.journal import Journal
 
-_SERVICE_AWAY_S = 0.7
+_AWAY = "kill_coordinator:for=0.7s"
 _REFERENCE_NICENESS = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """One fault of the script: when, as a part of the run, and what."""
-
-    at: float
-    strike: Callable[[], None]
 
 
 class Script:
     """Strike a run at stated moments, each time once everybody is back.
 
     Args:
-        faults: What strikes.
+        campaign: What strikes; its own plan is empty.
         settings: The demo's.
+        suggest: Invites whoever watches to strike this replica themselves.
     """
 
-    def __init__(self, faults: FaultScript, settings: DemoConfig) -> None:
-        self._faults, self._settings = faults, settings
-        names = settings.replica_ids
-
-        def kill_without_service() -> None:
-            faults.kill_service(away_s=_SERVICE_AWAY_S)
-            faults.signal_worker(names[0], signal.SIGKILL)
-
-        self._hits = [
-            Hit(0.10, lambda: faults.signal_worker(names[1], signal.SIGKILL)),
-            Hit(0.30, lambda: faults.signal_worker(names[-1], signal.SIGSTOP)),
-            Hit(0.55, kill_without_service),
-            Hit(0.75, lambda: faults.suggest(names[-1])),
+    def __init__(
+        self, campaign: Campaign, settings: DemoConfig, suggest: Callable[[int], None]
+    ) -> None:
+        self._campaign, self._num_steps = campaign, settings.step.num_steps
+        last = settings.replicas - 1
+        self._hits: list[tuple[float, Callable[[], None]]] = [
+            (0.10, lambda: campaign.strike_now("kill:replica=1")),
+            (0.30, lambda: campaign.strike_now(f"hang:replica={last}")),
+            (0.55, lambda: campaign.strike_now(_AWAY, "kill:replica=0")),
+            (0.75, lambda: suggest(last)),
         ]
         if settings.sabotage:
             self._hits = []
 
-    def poll(self, step: int, members: int) -> None:
+    def poll(self) -> None:
         """Strike if it is time."""
-        due = self._hits and step >= self._hits[0].at * self._settings.step.num_steps
-        if due and members == self._settings.replicas and self._faults.settled():
-            self._hits.pop(0).strike()
+        self._campaign.look()
+        due = self._hits and self._campaign.step >= self._hits[0][0] * self._num_steps
+        if due and self._campaign.all_back:
+            self._hits.pop(0)[1]()
 
 
 def run_demo(settings: DemoConfig, *, text: str, console: Console) -> int:
@@ -105,16 +95,29 @@ def _show_run(runs: Runs, settings: DemoConfig, console: Console, *, signals: St
     folder = run_folder_of(settings)
     progress = Progress(settings.step.num_steps, settings.replicas, console=console)
     narrator = Narrator(folder, settings.replica_ids, progress)
-    with Journal(folder.journal_path) as journal, progress:
-        script = Script(FaultScript(runs[0], journal), settings)
+    fleet = Fleet.local(settings.replicas, settings.parallel.shard)
+    with Campaign(folder, FaultPlan(), fleet) as campaign, progress:
+        script = Script(campaign, settings, lambda place: _suggest(folder, campaign, place))
 
         def poll() -> None:
             narrator.poll()
             if not runs[0].wait(0.0):
-                script.poll(narrator.step, narrator.members)
+                script.poll()
 
         watch(runs, poll, signals=signals, progress=progress, number=1)
     return narrator.step
+
+
+def _suggest(folder: RunFolder, campaign: Campaign, place: int) -> None:
+    """Invite whoever watches to strike for themselves."""
+    pid, replica_id = campaign.worker_pid(place), f"replica-{place}"
+    with Journal(folder.journal_path) as journal:
+        journal.record(
+            Event.SUGGESTION,
+            text=f"now try: kill -9 {pid}   (in another terminal; a worker of {replica_id})",
+            pid=pid,
+            replica=replica_id,
+        )
 
 
 def _show_reference(runs: Runs, step: int, console: Console, *, signals: StopSignals) -> int:

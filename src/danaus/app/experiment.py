@@ -20,6 +20,8 @@ from typing import Any
 from danaus.actor.endpoints import Actor, concurrent_endpoint
 from danaus.actor.failure import MeshFailure
 from danaus.actor.mesh import HostMesh
+from danaus.app.chaos import FaultPlan, Fleet
+from danaus.app.chaos_desk import ChaosDesk
 from danaus.app.events import Event
 from danaus.app.replica_keeper import ReplicaKeeper, Start, worst
 from danaus.app.run_folder import RunFolder
@@ -55,6 +57,7 @@ class RunOrder:
         heal: Whether a replica whose bits differ heals from the others (Q-9); else the run ends.
         niceness: Added to the workers' scheduling priority.
         observers: Extra observers by replica, made in its workers; for faults on purpose.
+        chaos: Faults on purpose; None: none.
     """
 
     run_dir: Path
@@ -64,6 +67,7 @@ class RunOrder:
     heal: bool = True
     niceness: int = 0
     observers: Mapping[str, tuple[Callable[[Any], Observer], ...]] = field(default_factory=dict)
+    chaos: FaultPlan | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +109,13 @@ class RunController(Actor):
         self._keepers = tuple(
             self._make_keeper(place, name) for place, name in enumerate(order.config.replica_ids)
         )
+        self._chaos = ChaosDesk(
+            self._folder,
+            order.chaos,
+            Fleet.local(order.config.replicas, order.config.parallel.shard),
+            strikes=lambda: {keeper.replica_id: keeper.strike for keeper in self._keepers},
+            hold_service=self._service.hold,
+        )
         self._stop_reason = ""
         self._stopped = asyncio.Event()
 
@@ -133,7 +144,7 @@ class RunController(Actor):
         try:
             await asyncio.to_thread(self._job.apply)
             self._save_addresses()
-            async with asyncio.TaskGroup() as tasks:
+            async with self._chaos.open(), asyncio.TaskGroup() as tasks:
                 service = tasks.create_task(self._service.run())
                 keepers = [tasks.create_task(keeper.run()) for keeper in self._keepers]
                 stopped = tasks.create_task(self._stopped.wait())
@@ -151,11 +162,6 @@ class RunController(Actor):
         """Return what runs where."""
         started = {k.replica_id: k.started for k in self._keepers if k.started is not None}
         return RunStatus(started, self._service.pid)
-
-    @concurrent_endpoint
-    async def hold_service(self, seconds: float) -> None:
-        """Keep the quorum service away for so long at its next death."""
-        self._service.hold_restarts_s = seconds
 
     @concurrent_endpoint
     async def end(self, reason: str) -> None:
@@ -207,7 +213,7 @@ class RunController(Actor):
             incarnation=incarnation,
             train=order.config,
             niceness=order.niceness,
-            observers=order.observers.get(replica_id, ()),
+            observers=(*order.observers.get(replica_id, ()), *self._chaos.planned(replica_id)),
         )
 
     def _save_addresses(self) -> None:

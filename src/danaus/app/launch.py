@@ -73,10 +73,6 @@ class Launched:
         status: RunStatus = self._controller.status.call_one().get(timeout=_STATUS_LIMIT_S)
         return status
 
-    def hold_service(self, seconds: float) -> None:
-        """Keep the quorum service away for so long at its next death."""
-        self._controller.hold_service.call_one(seconds).get(timeout=_STATUS_LIMIT_S)
-
     def ask_to_end(self, reason: str) -> None:
         """Have the run end; ``wait`` tells when nothing of it is left."""
         if not self._stopped and not self.wait(0.0):

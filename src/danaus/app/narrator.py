@@ -6,14 +6,13 @@ path and tells of a run that it did not start just as well.
 
 from __future__ import annotations
 
-import json
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Sized
-from pathlib import Path
 from typing import Any
 
 from danaus.app.events import SERVICE, Event
+from danaus.app.line_tail import LineTail
 from danaus.app.progress import Progress
 from danaus.app.run_folder import RunFolder
 from danaus.app.run_record import Happening, happening, incarnation_of, replica_of
@@ -25,35 +24,6 @@ _FULL = (
     "of journal and metrics are lost and counted"
 )
 _ROOM_AGAIN = "the disk of {} has room again"
-
-
-class LineTail:
-    """Reads the lines that are appended to a file of JSON lines; a torn one is read later."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._offset = 0
-        self._rest = b""
-
-    def new_lines(self) -> list[dict[str, Any]]:
-        """Return the whole lines since the last call."""
-        try:
-            with self._path.open("rb") as file:
-                file.seek(self._offset)
-                data = file.read()
-        except FileNotFoundError:
-            return []
-        self._offset += len(data)
-        *whole, self._rest = (self._rest + data).split(b"\n")
-        return [line for raw in whole if (line := _decoded(raw)) is not None]
-
-
-def _decoded(raw: bytes) -> dict[str, Any] | None:
-    try:
-        line = json.loads(raw)
-    except ValueError:
-        return None
-    return line if isinstance(line, dict) else None
 
 
 class Narrator:

@@ -12,12 +12,13 @@ import contextlib
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from danaus.actor.failure import MeshFailure
 from danaus.actor.future import Future
 from danaus.actor.mesh import HostMesh, ProcMesh
 from danaus.actor.restart import RestartBudget
+from danaus.app.chaos_fault import Fault
 from danaus.app.events import Event
 from danaus.app.run_folder import RunFolder
 from danaus.app.run_result import WorkerResult
@@ -37,6 +38,7 @@ from danaus.core.journal import Journal
 
 T = TypeVar("T")
 _HEAR_LIMIT_S = 1.0
+_STRIKE_LIMIT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,7 @@ class ReplicaKeeper:
         self._start_limit_s, self._grace_s = config.start_limit_s, config.grace_s
         self._host, self._job = host, job
         self._procs: ProcMesh | None = None
+        self._workers: Any = None
         self._spawned: dict[str, ProcMesh] = {}
         self._failed = asyncio.Event()
         self._failure: MeshFailure | None = None
@@ -133,7 +136,7 @@ class ReplicaKeeper:
             per_host={"ranks": job.num_ranks}, name=self.replica_id, incarnation=incarnation
         )
         self._spawned[procs.mesh_id] = procs
-        workers = procs.spawn("worker", ReplicaWorker, job)
+        self._workers = workers = procs.spawn("worker", ReplicaWorker, job)
         try:
             async with asyncio.timeout(self._start_limit_s):
                 await self._unless_failed(procs.initialized)
@@ -178,6 +181,20 @@ class ReplicaKeeper:
         if procs is self._procs:
             self._failure = self._failure or failure
             self._failed.set()
+
+    async def strike(self, fault: Fault) -> None:
+        """Have a worker strike itself with a resolved fault.
+
+        Raises:
+            DanausError: It is not there, does not train yet, or does not answer.
+        """
+        if self._procs is None or self._workers is None:
+            raise SupervisionError(self.replica_id, "it is being started")
+        worker = self._workers.slice(ranks=fault.rank or 0)
+        try:
+            await asyncio.wait_for(worker.strike.call_one(fault).as_asyncio(), _STRIKE_LIMIT_S)
+        except TimeoutError:
+            raise DeadlinePassed(f"{self.replica_id} to answer", _STRIKE_LIMIT_S) from None
 
     async def stop(self) -> None:
         """End the workers, and do not start them again.

@@ -65,14 +65,17 @@ class ServiceKeeper:
         self._budget = RestartBudget(settings.restart.policy())
         self.address = str(Address.parse(f"unix:{folder.sockets() / 'quorum'}"))
         self._lifeline: tuple[int, int] | None = None
-        self.hold_restarts_s = 0.0
-        """Extra wait before the next restart; for showing what goes on without a service."""
+        self._hold_restart_s = 0.0
 
     @property
     def pid(self) -> int | None:
         """The living service's process id."""
         process = self._process
         return process.pid if process is not None and process.returncode is None else None
+
+    def hold(self, seconds: float) -> None:
+        """Wait for so much longer before the next restart; to see what goes on without."""
+        self._hold_restart_s = seconds
 
     async def run(self) -> None:
         """Keep the service running until ``stop``; ends when it has ended.
@@ -131,10 +134,10 @@ class ServiceKeeper:
             pause_s = min(2 * pause_s, _RESTART_LIMIT_S) if short_lived else _RESTART_AFTER_S
             if not self._stopping.is_set():
                 self._count_failure(f"exit code {code}")
-                away_s = pause_s + self.hold_restarts_s
+                away_s = pause_s + self._hold_restart_s
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._stopping.wait(), away_s)
-                self.hold_restarts_s = 0.0
+                self._hold_restart_s = 0.0
 
     async def stop(self) -> None:
         """Ask the service to end; kill it if it does not."""

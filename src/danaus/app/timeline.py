@@ -142,7 +142,8 @@ def _injected(event: Happening) -> Fault:
     return Fault(
         number=0,
         kind=kind,
-        target=event.text("target") or "unknown",
+        # Of a host that is hit, the replica there is what is seen to suffer.
+        target=event.text("replica") or event.text("target") or "unknown",
         time=event.time,
         step=0,
         text=event.text("text") or _WORDS.get(kind, kind.replace("_", " ")),

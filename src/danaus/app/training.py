@@ -11,12 +11,14 @@ import time
 from pathlib import Path
 
 from danaus.actor.process_runtime import context
+from danaus.app.chaos_fault import Fault
+from danaus.app.chaos_inside import Inside
 from danaus.app.recorder import Recorder
 from danaus.app.run_folder import RunFolder
 from danaus.app.run_result import WorkerResult
 from danaus.app.shards import Shards
 from danaus.app.worker import WorkerJob
-from danaus.core.errors import InternalError
+from danaus.core.errors import ConfigError, InternalError
 from danaus.ft.ledger import Ledger, Opened
 from danaus.ft.participant import Participant
 from danaus.ft.place import Place
@@ -38,6 +40,7 @@ class RankTraining:
         self._folder = RunFolder(Path(job.run_dir))
         self._open = contextlib.ExitStack()
         self._work: ReplicaWork | None = None
+        self._inside: Inside | None = None
 
     def prepare(self) -> None:
         """Meet the other ranks and build what is trained."""
@@ -50,15 +53,26 @@ class RankTraining:
         self._work = ReplicaWork.build(
             job.train, place, shards=shards.place, folder=self._folder.checkpoints
         )
+        self._inside = Inside(self._work)
 
     def train(self) -> WorkerResult:
         """Train until every member has committed the run's last step."""
         with self._open:
-            if self._work is None:
+            if self._work is None or self._inside is None:
                 raise InternalError("P-6", "training was begun before it was prepared")
-            return self._train(self._work)
+            return self._train(self._work, self._inside)
 
-    def _train(self, work: ReplicaWork) -> WorkerResult:
+    def strike(self, fault: Fault) -> None:
+        """Strike this process with a resolved fault; from any thread.
+
+        Raises:
+            ConfigError: Nothing is built yet.
+        """
+        if self._inside is None:
+            raise ConfigError(f"{self._job.replica_id} cannot be struck yet", "it must train")
+        self._inside.strike(fault)
+
+    def _train(self, work: ReplicaWork, inside: Inside) -> WorkerResult:
         job, place, folder = self._job, work.place, self._folder
         steps = job.train.step
         elastic = job.num_replicas if steps.batch == "elastic" else 0
@@ -70,7 +84,7 @@ class RankTraining:
             samples_per_data_epoch=work.samples_per_data_epoch,
             environment=self._choice.platform.environment(),
         )
-        others = tuple(make(work) for make in job.observers)
+        others = (*(make(work) for make in job.observers), inside)
         with (
             Ledger(folder.ledger_path(place.replica_id, place.rank), opened) as ledger,
             Recorder(

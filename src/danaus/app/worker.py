@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from danaus.actor.endpoints import Actor, endpoint
+from danaus.actor.endpoints import Actor, concurrent_endpoint, endpoint
+from danaus.app.chaos_fault import Fault
 from danaus.app.run_result import WorkerResult
-from danaus.core.errors import InternalError
+from danaus.core.errors import ConfigError, InternalError
 from danaus.ft.observer import Observer
 from danaus.platform.choice import choose
 from danaus.train.config import TrainConfig
@@ -80,3 +81,14 @@ class ReplicaWorker(Actor):
             raise InternalError("P-6", "a worker was told to train before it was prepared")
         result: WorkerResult = self._training.train()
         return result
+
+    @concurrent_endpoint
+    def strike(self, fault: Fault) -> None:
+        """Strike this process, while it trains, with a fault that was resolved.
+
+        Raises:
+            ConfigError: It does not train yet.
+        """
+        if self._training is None:
+            raise ConfigError(f"{self._job.replica_id} cannot be struck yet", "it must train")
+        self._training.strike(fault)

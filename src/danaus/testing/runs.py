@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from danaus.app.chaos import FaultPlan
 from danaus.app.experiment import RunOrder
 from danaus.app.launch import Launched
 from danaus.app.run_folder import RunFolder
@@ -38,12 +39,14 @@ class SmallRun:
         observers: Extra observers by replica.
         resume: Whether the folder holds an earlier part of it.
         heal: Whether a replica whose bits differ heals.
+        chaos: Faults on purpose.
     """
 
     config: RunConfig
     observers: Observers = field(default_factory=dict)
     resume: bool = False
     heal: bool = True
+    chaos: FaultPlan | None = None
 
     @property
     def folder(self) -> RunFolder:
@@ -60,12 +63,13 @@ class SmallRun:
             resume=self.resume,
             heal=self.heal,
             observers=self.observers,
+            chaos=self.chaos,
         )
         return Launched(name, order)
 
     def again(self) -> SmallRun:
         """Return the same run, going on from what its folder holds, with nothing on purpose."""
-        return replace(self, resume=True, observers={})
+        return replace(self, resume=True, observers={}, chaos=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +95,7 @@ def small_run(
     *,
     observers: Observers | None = None,
     heal: bool = True,
+    chaos: FaultPlan | None = None,
     **more: object,
 ) -> SmallRun:
     """Make the folder of a tiny run.
@@ -100,6 +105,7 @@ def small_run(
         shape: How large it is.
         observers: Extra observers by replica.
         heal: Whether a replica whose bits differ heals.
+        chaos: Faults on purpose.
         more: Further fields of ``RunConfig``.
     """
     text = path.parent / "text.txt"
@@ -123,7 +129,7 @@ def small_run(
     }
     config = RunConfig(**{**settings, **more})  # type: ignore[arg-type]
     RunFolder.create(path, config).release()
-    return SmallRun(config, observers or {}, heal=heal)
+    return SmallRun(config, observers or {}, heal=heal, chaos=chaos)
 
 
 class Running:

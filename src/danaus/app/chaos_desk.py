@@ -1,0 +1,95 @@
+"""A controller's part in faults on purpose: its door, and the campaign of its own plan.
+
+Owns ``ChaosDesk``.  The campaign looks and strikes on a thread of its own, so that the controller
+does what it always does meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
+
+from danaus.app.campaign import Campaign
+from danaus.app.chaos import FaultPlan, Fleet
+from danaus.app.chaos_door import HoldService, serve_door
+from danaus.app.chaos_fault import Fault
+from danaus.app.chaos_inside import make_inside
+from danaus.app.run_folder import RunFolder
+from danaus.core.errors import ConfigError
+from danaus.ft.observer import Observer
+from danaus.wire.address import Address
+
+Strike = Callable[[Fault], Awaitable[None]]
+
+
+class ChaosDesk:
+    """Open while a run goes on.
+
+    Args:
+        folder: The run's, held by this process.
+        plan: What is done to the run by itself; None: nothing.
+        fleet: What the run has.
+        strikes: By replica, what has a worker of it strike itself.
+        hold_service: Keeps the quorum service away for so many seconds at its next death.
+
+    Raises:
+        ConfigError: A target of the plan is not there.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        plan: FaultPlan | None,
+        fleet: Fleet,
+        *,
+        strikes: Callable[[], Mapping[str, Strike]],
+        hold_service: Callable[[float], None],
+    ) -> None:
+        self._folder = folder
+        self._strikes, self._hold_service = strikes, hold_service
+        self._campaign = Campaign(folder, plan, fleet, since=time.time()) if plan else None
+
+    def planned(self, replica_id: str) -> tuple[Callable[[Any], Observer], ...]:
+        """Return what strikes a replica's workers in a step that is known beforehand."""
+        planned = self._campaign.planned if self._campaign else ()
+        mine = [fault for fault in planned if f"replica-{fault.replica}" == replica_id]
+        return tuple(map(make_inside, mine))
+
+    @contextlib.asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Answer at the door, and strike by the plan, for as long as the context is open."""
+        address = Address.parse(f"unix:{self._folder.sockets() / 'door'}")
+        listener = await serve_door(address, self._folder.secret(), self._on_asked)
+        try:
+            self._folder.save_addresses(door=str(listener.address))
+            async with self._striking():
+                yield
+        finally:
+            await listener.close()
+
+    @contextlib.asynccontextmanager
+    async def _striking(self) -> AsyncIterator[None]:
+        if self._campaign is None:
+            yield
+            return
+        stopped = threading.Event()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(asyncio.to_thread(self._campaign.run, stopped))
+            try:
+                yield
+            finally:
+                stopped.set()
+        self._campaign.close()
+
+    async def _on_asked(self, asked: Fault | HoldService) -> None:
+        if isinstance(asked, HoldService):
+            self._hold_service(asked.seconds)
+            return
+        strike = self._strikes().get(f"replica-{asked.replica}")
+        if strike is None:
+            raise ConfigError(f"there is no replica {asked.replica}", "one that this run has")
+        await strike(asked)

@@ -1,0 +1,275 @@
+"""Strikes a run: a resolved fault becomes signals, cuts in a network, or a wish at the door.
+
+Owns ``Striker``.  Each fault is written to the run's journal and to the campaign's record before
+it strikes; what a victim does to itself, it writes to the journal.  What lasts is lifted when its
+time is over, and when the striker is closed.
+
+A process that is stopped or slowed is let go by the striker: where that dies first, the victim
+stays as it is, which is a hang.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from danaus.actor import procfs
+from danaus.app.chaos_door import Door
+from danaus.app.chaos_fault import Fault
+from danaus.app.chaos_log import RecordFile
+from danaus.app.chaos_record import fault_line, missed_line
+from danaus.app.chaos_spec import write
+from danaus.app.chaos_victims import Victim, Victims
+from danaus.app.events import Event, FaultKind
+from danaus.core.clock import Clock, MonotonicClock
+from danaus.core.errors import ConfigError, DanausError
+from danaus.core.journal import Journal
+
+TICK_S = 0.02
+"""How often ``tick`` wants to be called."""
+
+_SIGNALS = {
+    FaultKind.HANG: signal.SIGSTOP,
+    FaultKind.SLOW: signal.SIGSTOP,
+    FaultKind.PREEMPT: signal.SIGTERM,
+}
+_NOBODY = "no such process is alive"
+
+
+class Network(Protocol):
+    """The network between hosts, where it can be harmed."""
+
+    def cut(self, host: str, peer: str, *, one_way: bool) -> None:
+        """Let no packet pass from ``host`` to ``peer``, nor back unless ``one_way``."""
+
+    def link(self, host: str, peer: str, *, loss: float, delay_s: float) -> None:
+        """Lose a share of the packets between two hosts, in percent, or delay them."""
+
+    def heal(self, host: str, peer: str) -> None:
+        """Undo both between two hosts."""
+
+
+class Lasting(Protocol):
+    """What goes on after a strike."""
+
+    fault: Fault
+
+    def tick(self, now_s: float) -> bool:
+        """Go on; tell whether it is over."""
+
+    def lift(self) -> None:
+        """Undo it."""
+
+
+class Striker:
+    """Strike a run.
+
+    Args:
+        victims: The run's processes.
+        record: Of the campaign; stays the caller's.
+        journal: The run's; stays the caller's.
+        door: The controller's.
+        network: Between the run's hosts; None: it cannot be harmed.
+        say: Told of each fault, for a person.
+    """
+
+    def __init__(
+        self,
+        victims: Victims,
+        record: RecordFile,
+        journal: Journal,
+        *,
+        door: Door,
+        network: Network | None = None,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._victims, self._record, self._journal = victims, record, journal
+        self._door, self._network, self._say = door, network, say
+        self._clock: Clock = MonotonicClock()
+        self._began_s = self._clock.now()
+        self._lasting: list[Lasting] = []
+        self.num_struck = 0
+        self.num_missed = 0
+
+    @property
+    def is_lasting(self) -> bool:
+        """Tell whether something that lasts is not over."""
+        return bool(self._lasting)
+
+    def strike(self, fault: Fault) -> None:
+        """Strike with a resolved fault, or write down why it missed."""
+        try:
+            how = {"outside": self._signal, "inside": self._ask, "network": self._harm}[fault.by]
+            how(fault)
+        except DanausError as error:
+            self._miss(fault, str(error))
+
+    def tick(self) -> None:
+        """Go on with what lasts; call it each ``TICK_S``."""
+        now_s = self._clock.now()
+        for each in [each for each in self._lasting if each.tick(now_s)]:
+            self._lift(each)
+
+    def close(self) -> None:
+        """Undo what lasts."""
+        for each in list(self._lasting):
+            self._lift(each)
+
+    # -- how ------------------------------------------------------------------------------------
+
+    def _signal(self, fault: Fault) -> None:
+        found = self._victims.of(fault)
+        if not found:
+            raise ConfigError(f"{self._victims.target(fault)} was not struck", _NOBODY)
+        if fault.kind is FaultKind.KILL_COORDINATOR and fault.for_s is not None:
+            self._door.hold_service(fault.for_s)
+        number = _SIGNALS.get(fault.kind, signal.SIGKILL)
+        self._write(fault, words(fault, found), found)
+        hit = [procfs.signal_exactly(v.pid, v.started, number) for v in found]
+        if not any(hit):
+            raise ConfigError(f"{self._victims.target(fault)} was not struck", _NOBODY)
+        if fault.for_s is not None and number is signal.SIGSTOP:
+            self._lasting.append(_Stopped(fault, found, self._clock.now()))
+
+    def _ask(self, fault: Fault) -> None:
+        self._record.write(fault_line(fault, self._clock.now() - self._began_s))
+        self._door.strike(fault)
+        self._told(fault, f"asked replica-{fault.replica} to strike itself")
+
+    def _harm(self, fault: Fault) -> None:
+        if self._network is None:
+            raise ConfigError(f"{fault.kind.value} needs a network that can be harmed", "a lab")
+        self._write(fault, words(fault, ()))
+        self._lasting.append(_Harmed(fault, self._network, self._peers(fault)))
+
+    def _peers(self, fault: Fault) -> list[str]:
+        hosts = self._victims.host_names
+        mine = f"host{fault.host}"
+        return [f"host{fault.peer}"] if fault.peer is not None else [h for h in hosts if h != mine]
+
+    # -- what is written -------------------------------------------------------------------------
+
+    def _write(self, fault: Fault, text: str, found: Sequence[Victim] = ()) -> None:
+        """Write a fault down; it strikes next."""
+        self._record.write(fault_line(fault, self._clock.now() - self._began_s))
+        worker = next((v for v in found if v.process_id), None)
+        facts: dict[str, object] = {"pid": found[0].pid} if found else {}
+        if worker is not None:
+            facts |= {
+                "process_id": worker.process_id,
+                "replica": worker.replica,
+                "incarnation": worker.incarnation,
+            }
+        self._journal.record(
+            Event.FAULT_INJECTED,
+            fault=fault.id,
+            kind=fault.kind,
+            target=self._victims.target(fault),
+            spec=write(fault),
+            step=fault.at_step,
+            text=text,
+            **facts,
+        )
+        self._told(fault, text)
+
+    def _told(self, fault: Fault, text: str) -> None:
+        self.num_struck += 1
+        self._say(f"step {fault.at_step}  {fault.id}  {text}")
+
+    def _miss(self, fault: Fault, reason: str) -> None:
+        self.num_missed += 1
+        self._record.write(missed_line(fault, reason))
+        target = self._victims.target(fault)
+        self._journal.record(
+            Event.FAULT_MISSED, fault=fault.id, kind=fault.kind, target=target, reason=reason
+        )
+        self._say(f"step {fault.at_step}  {fault.id}  missed: {reason}")
+
+    def _lift(self, lasting: Lasting) -> None:
+        self._lasting.remove(lasting)
+        lasting.lift()
+        fault = lasting.fault
+        target = self._victims.target(fault)
+        self._journal.record(Event.FAULT_LIFTED, fault=fault.id, kind=fault.kind, target=target)
+
+
+def words(fault: Fault, found: Sequence[Victim]) -> str:
+    """Return what is done, for a person."""
+    whom = found[0].words if found else f"host{fault.host}"
+    if fault.kind is FaultKind.HANG:
+        for_s = "" if fault.for_s is None else f" for {fault.for_s:g} s"
+        return f"kill -STOP {whom}: it hangs{for_s}"
+    if fault.kind is FaultKind.SLOW:
+        return f"{whom} is {fault.amount:g} times as slow for {fault.for_s:g} s"
+    if fault.kind is FaultKind.PREEMPT:
+        return f"kill -TERM {whom}: nothing drains yet, so it is a kill with notice"
+    if fault.kind is FaultKind.KILL_HOST:
+        return f"kill -9 all {len(found)} processes of host{fault.host}"
+    return f"kill -9 {whom}" if found else _network_words(fault)
+
+
+def _network_words(fault: Fault) -> str:
+    peer = "every other host" if fault.peer is None else f"host{fault.peer}"
+    way = (
+        f"from host{fault.host} to {peer}"
+        if fault.one_way
+        else f"between host{fault.host} and {peer}"
+    )
+    what = {
+        FaultKind.PARTITION: "no packet passes",
+        FaultKind.LOSS: f"{fault.amount:g}% of the packets are lost",
+        FaultKind.DELAY: f"packets take {1000 * (fault.amount or 0.0):g} ms longer",
+    }
+    return f"{what[fault.kind]} {way} for {fault.for_s:g} s"
+
+
+class _Stopped:
+    """Processes that are stopped: all the time, or most of it."""
+
+    def __init__(self, fault: Fault, victims: Sequence[Victim], now_s: float) -> None:
+        self.fault, self._victims, self._began_s = fault, victims, now_s
+        self._runs = False
+
+    def tick(self, now_s: float) -> bool:
+        past_s = now_s - self._began_s
+        if self.fault.kind is FaultKind.SLOW:
+            cycle_s = TICK_S * (self.fault.amount or 1.0)
+            self._let(past_s % cycle_s >= cycle_s - TICK_S)
+        return past_s >= (self.fault.for_s or 0.0)
+
+    def lift(self) -> None:
+        self._let(True)
+
+    def _let(self, run: bool) -> None:
+        if run != self._runs:
+            self._runs = run
+            for victim in self._victims:
+                number = signal.SIGCONT if run else signal.SIGSTOP
+                procfs.signal_exactly(victim.pid, victim.started, number)
+
+
+class _Harmed:
+    """A network that is harmed."""
+
+    def __init__(self, fault: Fault, network: Network, peers: Sequence[str]) -> None:
+        self.fault, self._network, self._peers = fault, network, peers
+        self._began_s: float | None = None
+        for peer in peers:
+            self._harm(f"host{fault.host}", peer)
+
+    def _harm(self, host: str, peer: str) -> None:
+        fault, amount = self.fault, self.fault.amount or 0.0
+        if fault.kind is FaultKind.PARTITION:
+            self._network.cut(host, peer, one_way=fault.one_way)
+            return
+        loss, delay_s = (amount, 0.0) if fault.kind is FaultKind.LOSS else (0.0, amount)
+        self._network.link(host, peer, loss=loss, delay_s=delay_s)
+
+    def tick(self, now_s: float) -> bool:
+        self._began_s = now_s if self._began_s is None else self._began_s
+        return now_s - self._began_s >= (self.fault.for_s or 0.0)
+
+    def lift(self) -> None:
+        for peer in self._peers:
+            self._network.heal(f"host{self.fault.host}", peer)

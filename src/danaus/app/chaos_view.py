@@ -1,0 +1,72 @@
+"""How a run goes on, as its metrics tell: its step, and whether every replica takes part.
+
+Owns ``RunView``.  It reads files, so that it tells of a run whose controller is another process.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from danaus.app.line_tail import LineTail
+from danaus.app.run_folder import RunFolder
+
+_APART_STEPS = 2
+"""How far the files of two replicas that train together may be apart."""
+_BACK_STEPS = 3
+"""So many steps a replica commits after a fault before it counts as back: one was under way."""
+
+
+class RunView:
+    """Look at a run.
+
+    Args:
+        folder: The run's.
+        replica_ids: Its replicas.
+        since: What was written before, in seconds since 1970, tells nothing.
+    """
+
+    def __init__(
+        self, folder: RunFolder, replica_ids: Sequence[str], *, since: float = 0.0
+    ) -> None:
+        self._tails = {name: LineTail(folder.metrics_path(name)) for name in replica_ids}
+        self._last: dict[str, dict[str, Any]] = {}
+        self._since = since
+        self._marked_at = 0.0
+        self._num_after: dict[str, int] = dict.fromkeys(replica_ids, _BACK_STEPS)
+
+    def look(self) -> None:
+        """Read what is new."""
+        for name, tail in self._tails.items():
+            lines = [line for line in tail.new_lines() if line.get("at", 0.0) >= self._since]
+            self._num_after[name] += sum(line["at"] > self._marked_at for line in lines)
+            if lines:
+                self._last[name] = lines[-1]
+
+    def mark(self) -> None:
+        """A fault strikes now: only what comes after it tells that all are back."""
+        self._marked_at = time.time()
+        self._num_after = dict.fromkeys(self._num_after, 0)
+
+    @property
+    def has_begun(self) -> bool:
+        """Tell whether a step was committed."""
+        return bool(self._last)
+
+    @property
+    def step(self) -> int:
+        """The step that was committed last; it falls where the run goes back to a checkpoint."""
+        newest = max(self._last.values(), key=lambda line: line.get("at", 0.0), default={})
+        return int(newest.get("step", 0))
+
+    @property
+    def all_members(self) -> bool:
+        """Tell whether every replica took part in the last steps, and in some since the mark."""
+        if len(self._last) < len(self._tails) or min(self._num_after.values()) < _BACK_STEPS:
+            return False
+        return all(
+            line.get("num_replicas") == len(self._tails)
+            and self.step - line.get("step", 0) <= _APART_STEPS
+            for line in self._last.values()
+        )
