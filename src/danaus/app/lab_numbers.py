@@ -1,0 +1,55 @@
+"""Which addresses a lab may have, and whose a device of this machine is.
+
+A lab's device in the machine's own network namespace carries the lab's folder as its alias, so that
+``ip link`` tells whose it is and ``down`` knows that it has gone.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from danaus.app.lab_plan import CONTROLLER, MAX_NETWORKS, NUM_LABS, LabPlan
+
+_DEVICES = Path("/sys/class/net")
+
+
+def free_numbers(routes: Sequence[Mapping[str, Any]]) -> Iterator[int]:
+    """Yield the numbers whose networks this machine does not use otherwise.
+
+    Args:
+        routes: What ``ip -j -4 route show`` says.
+    """
+    used = [
+        ipaddress.ip_network(route["dst"], strict=False)
+        for route in routes
+        if route["dst"] != "default"
+    ]
+    for number in range(1, NUM_LABS + 1):
+        plan = LabPlan("any", number=number)
+        own = [
+            ipaddress.ip_network(f"{plan.ipv4(CONTROLLER, network)}/24", strict=False)
+            for network in range(MAX_NETWORKS)
+        ]
+        if not any(mine.overlaps(other) for mine in own for other in used):
+            yield number
+
+
+def alias(folder: Path) -> str:
+    """Return the alias of a lab's device."""
+    return f"danaus-lab:{folder}"
+
+
+def taken_by(folder: Path) -> list[str]:
+    """Return the devices in this network namespace that belong to the lab of a folder."""
+    found = []
+    for device in _DEVICES.glob("dn*"):
+        try:
+            text = (device / "ifalias").read_text()
+        except OSError:
+            continue  # it has just gone
+        if text.strip() == alias(folder):
+            found.append(device.name)
+    return found
