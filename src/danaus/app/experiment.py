@@ -90,6 +90,7 @@ class RunController(Actor):
         self._folder = RunFolder.open(order.run_dir)
         self._folder.hold()
         self._journal = Journal(self._folder.journal_path)
+        sockets = self._folder.sockets(outlive=order.config.detached)
         self._service = ServiceKeeper(
             self._folder,
             order.config,
@@ -100,7 +101,7 @@ class RunController(Actor):
         self._job = LocalJob(
             num_hosts=order.config.replicas,
             run_dir=self._folder.path,
-            sockets=self._folder.sockets(),
+            sockets=sockets,
             secret_path=self._folder.secret_path,
             preload=PRELOAD + (PRELOAD_SHARDED if order.config.parallel.shard > 1 else ()),
             detached=order.config.detached,

@@ -12,12 +12,11 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
-from pathlib import Path
 
 from danaus.core.errors import ConfigError
 from danaus.core.lifeline import arm_lifeline, open_lifeline
+from danaus.core.temporary_folder import TemporaryFolder
 
 _WARM_UP_STEPS = 3
 _LIMIT_S = 600.0
@@ -29,28 +28,26 @@ def plain_tokens_per_s(preset: str, world_size: int, num_steps: int) -> float:
     Raises:
         ConfigError: A rank failed.
     """
+    command = [sys.executable, "-m", "danaus.app.plain_ddp", preset]
     # With this pipe's end, that is, with this process, the ranks are killed (P-4).
     lifeline, end = open_lifeline()
-    with tempfile.TemporaryDirectory(prefix="danaus-ddp-") as folder:
-        command = [sys.executable, "-m", "danaus.app.plain_ddp", preset]
-        facts = [str(world_size), str(num_steps), str(Path(folder) / "store"), str(lifeline)]
-        ranks = [
-            subprocess.Popen(
-                [*command, str(rank), *facts],
-                stdout=subprocess.PIPE,
-                text=True,
-                pass_fds=(lifeline,),
+    folder = TemporaryFolder()
+    facts = [str(world_size), str(num_steps), str(folder.path / "store"), str(lifeline)]
+    ranks: list[subprocess.Popen[str]] = []
+    try:
+        for rank in range(world_size):
+            words = [*command, str(rank), *facts]
+            ranks.append(
+                subprocess.Popen(words, stdout=subprocess.PIPE, text=True, pass_fds=(lifeline,))
             )
-            for rank in range(world_size)
-        ]
-        try:
-            outputs = [process.communicate(timeout=_LIMIT_S)[0] for process in ranks]
-        finally:
-            for process in ranks:
-                process.kill()
-                process.wait()
-            os.close(lifeline)
-            os.close(end)
+        outputs = [process.communicate(timeout=_LIMIT_S)[0] for process in ranks]
+    finally:
+        for process in ranks:
+            process.kill()
+            process.wait()
+        os.close(lifeline)
+        os.close(end)
+        folder.remove()
     if any(process.returncode for process in ranks):
         raise ConfigError("plain DDP over Gloo failed", "every rank must end with exit code 0")
     return min(float(json.loads(output)["tokens_per_s"]) for output in outputs)

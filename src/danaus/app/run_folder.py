@@ -35,6 +35,7 @@ from typing import Any, Self
 
 from danaus.core.config import toml_text
 from danaus.core.errors import ConfigError, RunFolderBusy
+from danaus.core.temporary_folder import TemporaryFolder
 from danaus.core.whole_file import WholeFile
 from danaus.wire.secret import Secret
 
@@ -63,6 +64,7 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock_fd: int | None = None
+        self._elsewhere: TemporaryFolder | None = None
 
     # -- making, opening, holding ----------------------------------------------------------
 
@@ -150,9 +152,9 @@ class RunFolder:
         """
         if self._lock_fd is None:
             return
-        elsewhere = None if keep_sockets else self._sockets_elsewhere()
-        if elsewhere is not None:
-            shutil.rmtree(elsewhere, ignore_errors=True)
+        if self._elsewhere is not None and not keep_sockets:
+            self._elsewhere.remove()
+            self._elsewhere = None
         os.close(self._lock_fd)
         self._lock_fd = None
 
@@ -267,24 +269,30 @@ class RunFolder:
         _write_object(self.control / "incarnations.json", known)
         return known[name]
 
-    def sockets(self) -> Path:
+    def sockets(self, *, outlive: bool = False) -> Path:
         """Return a private folder whose path is short enough for unix sockets; make it if need be.
 
         It is ``control/sockets`` unless the run folder's own path is too long; then it is a
         folder in the temporary directory that ``addresses.json`` names and ``release`` removes.
+
+        Args:
+            outlive: Processes go on there without this one, if it is killed.
         """
         here = self.control / "sockets"
         if len(os.fsencode(here)) <= _LONGEST_SOCKET_FOLDER_BYTES:
             here.mkdir(mode=0o700, exist_ok=True)
             return here
-        elsewhere = self._sockets_elsewhere()
-        if elsewhere is None:
-            elsewhere = Path(tempfile.mkdtemp(prefix="danaus-", dir=_short_temporary()))
-            self.save_addresses(sockets=str(elsewhere))
-        return elsewhere
+        if self._elsewhere is None:
+            self._must_hold()
+            left = self._sockets_left()
+            self._elsewhere = TemporaryFolder(parent=_short_temporary(), outlives=outlive)
+            self.save_addresses(sockets=str(self._elsewhere.path))
+            if left is not None:
+                shutil.rmtree(left, ignore_errors=True)
+        return self._elsewhere.path
 
-    def _sockets_elsewhere(self) -> Path | None:
-        """Return the folder of sockets that ``addresses.json`` names, if it is there and ours."""
+    def _sockets_left(self) -> Path | None:
+        """Return the folder of sockets that an earlier controller has left, if it is ours."""
         named = self.addresses().get("sockets")
         if not isinstance(named, str):
             return None

@@ -22,15 +22,16 @@ class TemporaryFolder:
     """A private folder in the temporary directory.
 
     Args:
+        parent: Another directory for it.
         outlives: Others work there without this program: only ``remove`` removes it.
 
     Attributes:
         path: Where it is.
     """
 
-    def __init__(self, *, outlives: bool = False) -> None:
-        parent = Path(tempfile.gettempdir())
-        _remove_left(parent)
+    def __init__(self, *, parent: str = "", outlives: bool = False) -> None:
+        parent = parent or tempfile.gettempdir()
+        _remove_left(Path(parent))
         self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
         self._lock_fd = -1 if outlives else _hold(self.path)
 

@@ -153,6 +153,18 @@ def test_sockets_move_where_the_path_is_too_long_and_go_with_the_controller(
     assert not sockets.exists()
 
 
+def test_sockets_that_a_killed_controller_left_go_with_the_next(tmp_path: Path) -> None:
+    path = tmp_path / ("x" * 100)
+    first = RunFolder.create(path, CONFIG)
+    left = first.sockets(outlive=True)
+    first.release(keep_sockets=True)
+    assert left.is_dir()
+    with RunFolder.open(path) as second:
+        second.hold()
+        assert second.sockets() != left
+        assert not left.exists()
+
+
 def test_a_folder_of_sockets_that_others_can_enter_is_not_used(tmp_path: Path) -> None:
     open_to_all = tmp_path / "s"
     open_to_all.mkdir(mode=0o755)
