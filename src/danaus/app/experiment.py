@@ -128,11 +128,12 @@ class RunController(Actor):
 
         Raises:
             DanausError: What ended it before, for good.
+            OSError: The machine did not let it go on.
         """
         self._record_begin()
         try:
             return self._conclude(await self._train())
-        except (DanausError, ExceptionGroup) as raised:
+        except (DanausError, OSError, ExceptionGroup) as raised:
             error = worst(raised)
             self._journal.record(Event.RUN_FAILED, error=type(error).__name__, text=str(error))
             raise error from None

@@ -261,12 +261,15 @@ _HOPELESS = (DependencyMissing, Diverged, StepImpossible)
 """What another start does not mend: every replica is told the same."""
 
 
-def worst(raised: DanausError | ExceptionGroup[Exception]) -> DanausError:
-    """Return the one error that ends the job if there is such, else any."""
-    errors = [error for error in _leaves(raised) if isinstance(error, DanausError)]
-    if not errors:
-        raise raised
-    return max(errors, key=lambda error: isinstance(error, _HOPELESS))
+def worst(raised: Exception) -> Exception:
+    """Return the one error that ends the job if there is such, else one raised on purpose, else
+    any: the machine's, or a mistake of ours.
+    """
+    return max(
+        (error for error in _leaves(raised) if isinstance(error, Exception)),
+        key=lambda error: (isinstance(error, _HOPELESS), isinstance(error, DanausError)),
+        default=raised,
+    )
 
 
 def _in_words(error: DanausError) -> str:
