@@ -9,7 +9,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable
-from typing import cast
+from typing import NoReturn, cast
 
 from danaus.actor.failure import MeshFailure
 
@@ -17,16 +17,21 @@ from danaus.actor.failure import MeshFailure
 def unhandled_fault_hook(failure: MeshFailure) -> None:
     """Report the failure and end the process with exit code 1; all that it started ends too."""
     sys.stderr.write(f"danaus: nobody handled this failure:\n{failure.report()}\n{_TO_DO}\n")
-    for stream in (sys.stdout, sys.stderr):  # what the program had to say is not lost with it
-        with contextlib.suppress(OSError, ValueError):
-            stream.flush()
-    os._exit(1)
+    end_program(1)
 
 
 _TO_DO = (
     "this program ends here; an owner whose __supervise__ returns true, or "
     "danaus.actor.unhandled_fault_hook, lets it go on"
 )
+
+
+def end_program(code: int) -> NoReturn:
+    """End the process now, from any thread; what it has printed is not lost with it."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 def call_fault_hook(failure: MeshFailure) -> None:

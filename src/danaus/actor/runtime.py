@@ -23,7 +23,7 @@ from danaus.actor.connections import Connections
 from danaus.actor.contexts import Context, ProcessInfo, current
 from danaus.actor.exits import fault_of_exit
 from danaus.actor.failure import Fault, MeshFailure
-from danaus.actor.fault_hook import call_fault_hook
+from danaus.actor.fault_hook import call_fault_hook, end_program
 from danaus.actor.hosting import Hosting
 from danaus.actor.identity import HostRef, ProcessRef
 from danaus.actor.links import Parts, Peer
@@ -68,7 +68,7 @@ class Runtime:
         info: ProcessInfo,
         *,
         on_stop: Callable[[], None] | None = None,
-        on_exit: Callable[[int], None] = os._exit,
+        on_exit: Callable[[int], None] = end_program,
     ) -> None:
         self.info = info
         self.io = LoopThread("danaus-io", self._crashed)

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 LIMIT_S = 30.0
-PROGRAM = """
+UNHANDLED = """
 import os, signal, threading
 from danaus.actor import this_host
 procs = this_host().spawn_procs(name="w")
@@ -19,17 +19,39 @@ threading.Event().wait(20.0)
 """
 
 
-def test_it_ends_with_1_and_says_why_and_all_that_it_had_to_say(tmp_path: Path) -> None:
+LEAVING = """
+import sys, threading
+from danaus.actor import Actor, endpoint, this_proc
+class Leaver(Actor):
+    @endpoint
+    def leave(self):
+        print("last words")
+        sys.exit(3)
+this_proc().spawn("leaver", Leaver).leave.broadcast()
+threading.Event().wait(20.0)
+"""
+
+
+def _run(program: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
     environment = {
         **os.environ,
         "PYTHONPATH": str(Path(__file__).parents[3] / "src"),
         "TMPDIR": str(tmp_path),
         "PYTHONUNBUFFERED": "",
     }
-    ended = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
+    return subprocess.run(
+        [sys.executable, "-c", program],
         capture_output=True, text=True, timeout=LIMIT_S, env=environment, check=False,
     )  # fmt: skip
+
+
+def test_an_exit_in_an_actor_of_the_program_loses_no_last_words(tmp_path: Path) -> None:
+    ended = _run(LEAVING, tmp_path)
+    assert (ended.returncode, ended.stdout) == (3, "last words\n")
+
+
+def test_it_ends_with_1_and_says_why_and_all_that_it_had_to_say(tmp_path: Path) -> None:
+    ended = _run(UNHANDLED, tmp_path)
     assert (ended.returncode, ended.stdout) == (1, "last words\n")
     assert "nobody handled this failure:\nw[hosts=0] failed (signal)" in ended.stderr
     assert "__supervise__" in ended.stderr
