@@ -169,10 +169,10 @@ def enter(name: str, hosts_file: str) -> None:
     """Make this process, the first of its namespaces, at home in them."""
     # Not before the fork: whoever forked us looks us up in the machine's own /proc.
     _call("unshare", _CLONE_NEWNS)
-    _mount("none", "/", None, _MS_REC | _MS_PRIVATE)
-    _mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
+    _mount("none", "/", flags=_MS_REC | _MS_PRIVATE)
+    _mount("proc", "/proc", kind="proc", flags=_MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
     if hosts_file and Path("/etc/hosts").exists():
-        _mount(hosts_file, "/etc/hosts", None, _MS_BIND)
+        _mount(hosts_file, "/etc/hosts", flags=_MS_BIND)
     socket.sethostname(name)
 
 
@@ -209,7 +209,7 @@ def main() -> None:
     serve(folder)
 
 
-def _mount(source: str, target: str, kind: str | None, flags: int) -> None:
+def _mount(source: str, target: str, *, kind: str | None = None, flags: int) -> None:
     words = [each.encode() if each is not None else None for each in (source, target, kind)]
     _call("mount", *words, ctypes.c_ulong(flags), None)
 
