@@ -73,6 +73,7 @@ class LocalJob:
         self._sockets = Path(sockets) if sockets is not None else None
         self._preload = tuple(preload)
         self._detached = detached
+        self._options: HostOptions | None = None  # while it is applied
         self._temporary: list[TemporaryFolder] = []
         self._agents: list[LocalAgent] = []
         self._hosts: tuple[HostRef, ...] = ()
@@ -89,9 +90,13 @@ class LocalJob:
             return self
         runtime = get_runtime()
         try:
-            options = self._options()
+            options = self._options = self._new_options()
+            bind = self.bind
+            address = (
+                Address.tcp(bind.host, 0) if bind else Address.unix(options.sockets / "controller")
+            )
             self._job = runtime.connections.join(
-                Secret.load(options.secret_path), self._controller_address(), self.heartbeat_limit_s
+                Secret.load(options.secret_path), address, self.heartbeat_limit_s
             )
             self._agents = [LocalAgent(f"host{n}", options) for n in range(self._num_hosts)]
             self._hosts = start_agents(self._agents, runtime)
@@ -129,12 +134,16 @@ class LocalJob:
         """
         if mesh != "hosts":
             raise ConfigError(what=f"no mesh {mesh!r} in this job", needed="hosts")
+        if self._options is None:
+            raise ConfigError(
+                what="replace() in a job that does not run", to_do="call apply() first"
+            )
         runtime, old = get_runtime(), self._agents[host]
         old.kill()
         old.wait(_END_LIMIT_S)
         old.release()
         runtime.io.post(runtime.connections.forget_host, self._hosts[host])
-        agent = LocalAgent(old.name, self._options())
+        agent = LocalAgent(old.name, self._options)
         self._agents[host] = agent
         (ref,) = start_agents([agent], runtime)
         self._hosts = (*self._hosts[:host], ref, *self._hosts[host + 1 :])
@@ -143,6 +152,7 @@ class LocalJob:
     def kill(self) -> None:
         """End every host and all that runs there, at once; safe to call twice."""
         agents, self._agents, self._hosts = self._agents, [], ()
+        self._options = None
         job, self._job = self._job, ""
         folders, self._temporary = self._temporary, []
         # From the last to the first, and whatever fails, the rest is done all the same (P-4).
@@ -164,11 +174,11 @@ class LocalJob:
 
     # -- folders -------------------------------------------------------------------------------
 
-    def _options(self) -> HostOptions:
-        run_dir = self._run_dir = self._run_dir or self._temporary_folder()
+    def _new_options(self) -> HostOptions:
+        run_dir = self._run_dir or self._temporary_folder()
         (run_dir / "control").mkdir(mode=0o700, parents=True, exist_ok=True)
-        sockets = self._sockets = self._sockets or self._socket_folder(run_dir)
-        secret_path = self._secret_path = self._secret_path or run_dir / "secret"
+        sockets = self._sockets or self._socket_folder(run_dir)
+        secret_path = self._secret_path or run_dir / "secret"
         Secret.ensure(secret_path)
         return HostOptions(run_dir, sockets, secret_path, self._preload, self._detached, self.bind)
 
@@ -183,13 +193,6 @@ class LocalJob:
             here.mkdir(mode=0o700, exist_ok=True)
             return here
         return self._temporary_folder()
-
-    def _controller_address(self) -> Address:
-        if self.bind is not None:
-            return Address.tcp(self.bind.host, 0)
-        if self._sockets is None:
-            raise ConfigError(what="the folder of sockets is not known")
-        return Address.unix(self._sockets / "controller")
 
 
 def _let_go(agent: LocalAgent) -> None:
