@@ -118,4 +118,4 @@ def left_behind(labs: Path, name: str) -> list[str]:
             processes.append(words.replace(b"\0", b" ").decode(errors="replace"))
     mounts = [line for line in Path("/proc/self/mounts").read_text().splitlines() if name in line]
     folders = [str(each) for each in labs.iterdir()] if labs.is_dir() else []
-    return [*processes, *mounts, *folders, *taken_by(labs / name)]
+    return [*processes, *mounts, *folders, *taken_by(labs / name, None)]

@@ -11,6 +11,8 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -92,6 +94,14 @@ def test_a_host_has_its_own_name_processes_and_knowledge_of_the_others(lab):
         out, _ = process.communicate(timeout=20)
     # Its first process, its agent and this script.
     assert out.decode().split() == ["0", "host2", lab.address("host3"), "3"]
+
+
+def test_memory_that_is_shared_is_shared_inside_a_host_only(lab):
+    with lab.popen("host1", ["touch", f"/dev/shm/{lab.name}"]) as process:
+        assert process.wait(20) == 0
+    for host, code in (("host1", 0), ("host2", 1), (CONTROLLER, 1)):
+        with lab.popen(host, ["test", "-e", f"/dev/shm/{lab.name}"]) as process:
+            assert process.wait(20) == code
 
 
 def test_a_cut_one_way_lets_frames_through_the_other_way(lab):
@@ -184,6 +194,17 @@ def test_a_slow_way_loses_nothing_and_keeps_the_order(lab):
             assert frames.got == list(MANY)
 
 
+def test_the_controller_s_way_can_be_slow_too(lab):
+    for link in (Link(delay_s=0.05, loss=0.5), Link(rate_mbit=5)):
+        lab.link(CONTROLLER, link)
+        with Datagrams(lab, CONTROLLER, "host2") as frames:
+            frames.send(*MANY)
+            wait(
+                lambda f=frames: len(f.read()) + lab.dropped("lost from controller") == len(MANY),
+                "each frame to come or to be lost",
+            )
+
+
 def test_a_connection_lives_through_a_change_of_its_way(lab):
     client, server = connected(lab, "host1", "host2")
     with client, server:
@@ -264,14 +285,38 @@ def test_links_and_cuts_outlive_a_crash(fresh):
 
 
 def test_an_agent_that_has_ended_is_told_and_started_again(fresh):
-    first = fresh.pid("host2")
+    first, agent = fresh.pid("host2"), fresh.agent_pid("host2")
     assert first is not None
-    (agent,) = children_of(first)
+    assert agent is not None
+    assert children_of(first) == [agent]
     os.kill(agent, signal.SIGKILL)
     wait(lambda: "SIGKILL" in fresh.status().lines()[2], "its end to be told")
     fresh.start("host2")
     assert fresh.pid("host2") == first
+    assert fresh.agent_pid("host2") not in (None, agent)
     test_hosts_and_the_controller_reach_an_agent_over_tcp(fresh, "host1")
+
+
+def test_the_end_of_the_switch_is_told(tmp_path):
+    with Lab(hosts=1, folder=tmp_path) as lab:
+        switch = lab.pid("switch")
+        assert switch is not None
+        os.kill(switch, signal.SIGKILL)
+        wait(lambda: lab.pid("switch") is None, "the switch to end")
+        (problem,) = lab.status().problems
+        assert "its switch is gone" in problem
+        with pytest.raises(SupervisionError, match="switch is gone"):
+            lab.cut("host1")
+        lab.down()
+    assert left_behind(tmp_path, lab.name) == []
+
+
+def test_labs_that_are_built_at_once_share_no_address(tmp_path):
+    with ExitStack() as up, ThreadPoolExecutor() as threads:
+        labs = [Lab(hosts=1, folder=tmp_path) for _ in range(3)]
+        for building in [threads.submit(up.enter_context, lab) for lab in labs]:
+            building.result(60)
+        assert len({lab.address("host1") for lab in labs}) == len(labs)
 
 
 def test_the_controller_cannot_crash(lab):
