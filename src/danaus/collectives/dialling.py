@@ -1,24 +1,21 @@
 """Dials a peer without blocking, so that one thread dials many and can leave at any moment.
 
-Owns the steps from an address to a proven connection; who is dialled, and for how long, is the
+Owns what is a member's about it: whom to name, and that every failure is a ``PeerLost``.  The
+steps from an address to a proven stream are ``wire.opening``'s; how long to wait for them is the
 caller's.  A stopped peer accepts connections (its kernel does) and says nothing: waiting for it
 must be as abortable as everything else (Q-5).
 """
 
 from __future__ import annotations
 
-import errno
-import os
-import select
-import socket
-
-from danaus.core.errors import AddressRefused, HandshakeRefused, PeerLost
+from danaus.core.errors import AddressRefused, ChannelClosed, HandshakeRefused, PeerLost
 from danaus.wire import sockets
 from danaus.wire.address import Address
-from danaus.wire.handshake import Dialler
+from danaus.wire.opening import CROWDED_RETRY_S, Dialling
 from danaus.wire.secret import Secret
+from danaus.wire.stream import Stream
 
-_LATER = (errno.EINPROGRESS, errno.EALREADY, errno.EAGAIN, errno.EWOULDBLOCK)
+__all__ = ["CROWDED_RETRY_S", "PendingDial"]
 
 
 class PendingDial:
@@ -36,44 +33,29 @@ class PendingDial:
 
     def __init__(self, peer: str, address: Address, *, secret: Secret, hello: bytes) -> None:
         self.peer = peer
-        self._dialler = Dialler(secret, hello, peer=peer)
-        self._out = self._dialler.start()
         try:
-            self._endpoints = sockets.resolve(address)
+            self._opening = Dialling(sockets.resolve(address), secret, hello, peer=peer)
         except AddressRefused as error:
-            raise PeerLost(peer, error.message()) from error
-        self._connected = False
-        self._connect()
-
-    def _connect(self) -> None:
-        self._endpoint = self._endpoints.pop(0)
-        self.sock = sockets.make(self._endpoint)
-        self._try_connect()
-
-    def _try_connect(self) -> None:
-        code = self.sock.connect_ex(self._endpoint.sockaddr)
-        if code in (0, errno.EISCONN):
-            self._connected = True
-            sockets.tune(self.sock)
-        elif code not in _LATER:
-            self._refused(code)
-
-    def _refused(self, code: int) -> None:
-        """Try the host's next address, if it has one."""
-        self.sock.close()
-        if not self._endpoints:
-            raise PeerLost(self.peer, f"cannot be dialled: {os.strerror(code)}")
-        self._connect()
+            raise self._lost(error) from error
 
     @property
     def crowded(self) -> bool:
-        """Tell that the peer's backlog is full: nothing will wake us, try again soon."""
-        return not self._connected and self.sock.family == socket.AF_UNIX
+        """Tell that nothing can be polled now: call ``advance`` every ``CROWDED_RETRY_S``."""
+        return self._opening.crowded
 
     @property
     def interest(self) -> int:
-        """What to poll the socket for."""
-        return select.POLLOUT if self._out or not self._connected else select.POLLIN
+        """What to poll for."""
+        return self._opening.interest
+
+    @property
+    def stream(self) -> Stream:
+        """The proven stream, once ``advance`` says so; the caller's from then on."""
+        return self._opening.stream
+
+    def fileno(self) -> int:
+        """Return the descriptor to poll."""
+        return self._opening.fileno()
 
     def advance(self) -> bool:
         """Go as far as the socket lets; tell whether the connection is proven.
@@ -81,36 +63,15 @@ class PendingDial:
         Raises:
             PeerLost: The peer went away or did not prove itself.
         """
-        if not self._connected:
-            code = self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-            if code:
-                self._refused(code)
-            self._try_connect()
         try:
-            while self._connected and self._step():
-                pass
-        except (BlockingIOError, InterruptedError):
-            return False
-        except HandshakeRefused as error:
-            raise PeerLost(self.peer, error.message()) from error
-        except OSError as error:
-            raise PeerLost(self.peer, error.strerror or str(error)) from error
-        return self._dialler.done and not self._out
+            return self._opening.advance()
+        except (AddressRefused, ChannelClosed, HandshakeRefused) as error:
+            raise self._lost(error) from error
 
-    def _step(self) -> bool:
-        """Send or receive once; tell whether there is more to do."""
-        if self._out:
-            self._out = self._out[self.sock.send(self._out) :]
-            return True
-        if self._dialler.done:
-            return False
-        # Never more than is due: what comes after the handshake is the lane's to read.
-        data = self.sock.recv(self._dialler.need_bytes)
-        if not data:
-            raise PeerLost(self.peer, "it closed the connection during the handshake")
-        self._out = self._dialler.feed(data)
-        return True
+    def _lost(self, error: AddressRefused | ChannelClosed | HandshakeRefused) -> PeerLost:
+        why = f"cannot be dialled: {error.why}" if isinstance(error, AddressRefused) else error.why
+        return PeerLost(self.peer, why)
 
     def close(self) -> None:
         """Give the socket back."""
-        self.sock.close()
+        self._opening.close()

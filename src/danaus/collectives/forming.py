@@ -12,13 +12,12 @@ Invariants:
 from __future__ import annotations
 
 import select
-import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import xxhash
 
-from danaus.collectives.dialling import PendingDial
+from danaus.collectives.dialling import CROWDED_RETRY_S, PendingDial
 from danaus.collectives.lane import (
     HEADER_BYTES,
     Kind,
@@ -30,8 +29,8 @@ from danaus.core.clock import Deadline
 from danaus.core.errors import DeadlinePassed, FrameDamaged, PeerLost, StaleQuorum
 from danaus.wire.address import Address
 from danaus.wire.secret import Secret
+from danaus.wire.stream import Stream
 
-_CROWDED_RETRY_S = 0.005
 _ANSWER_LIMIT_BYTES = 4096
 
 
@@ -58,18 +57,19 @@ class _Answer:
         self._data = bytearray()
         self._need = HEADER_BYTES
 
-    def advance(self, sock: socket.socket) -> bool:
+    def advance(self, stream: Stream) -> bool:
         """Read what is there; tell whether the peer has welcomed us."""
         while len(self._data) < self._need:
+            data = bytearray(self._need - len(self._data))
             try:
-                data = sock.recv(self._need - len(self._data))
+                count = stream.recv_into(memoryview(data))
             except (BlockingIOError, InterruptedError):
                 return False
             except OSError as error:
                 raise PeerLost(self._peer, error.strerror or str(error)) from error
-            if not data:
+            if not count:
                 raise PeerLost(self._peer, "it closed the connection while the group was forming")
-            self._data += data
+            self._data += data[:count]
             if len(self._data) == HEADER_BYTES:
                 self._need = HEADER_BYTES + self._length()
         return self._judge()
@@ -118,10 +118,10 @@ class Forming:
         self._rendezvous, self._secret, self._meeting = rendezvous, secret, meeting
         self._nudge, self._check = nudge, check
         self._dials: dict[str, PendingDial] = {}
-        self._answers: dict[str, tuple[socket.socket, _Answer]] = {}
-        self.ready: dict[str, socket.socket] = {}
+        self._answers: dict[str, tuple[Stream, _Answer]] = {}
+        self.ready: dict[str, Stream] = {}
 
-    def run(self, deadline: Deadline) -> dict[str, socket.socket]:
+    def run(self, deadline: Deadline) -> dict[str, Stream]:
         """Return a connection with every other member, by name.
 
         Raises:
@@ -161,27 +161,26 @@ class Forming:
         dial = self._dials.get(name)
         if dial is not None and dial.advance():
             del self._dials[name]
-            self._answers[name] = (dial.sock, _Answer(name, self._rendezvous.epoch))
+            self._answers[name] = (dial.stream, _Answer(name, self._rendezvous.epoch))
         if name in self._answers:
-            sock, answer = self._answers[name]
-            if answer.advance(sock):
+            stream, answer = self._answers[name]
+            if answer.advance(stream):
                 del self._answers[name]
-                self.ready[name] = sock
+                self.ready[name] = stream
 
     def _welcome_arrivals(self) -> None:
         epoch = self._rendezvous.epoch
-        for name, sock in self._meeting.take(epoch).items():
+        for name, stream in self._meeting.take(epoch).items():
             if (
                 name not in self._rendezvous.members
                 or name <= self._rendezvous.me
                 or name in self.ready
             ):
-                sock.close()
+                stream.close()
                 continue
-            self.ready[name] = sock
-            sock.setblocking(False)
+            self.ready[name] = stream
             try:
-                sock.send(pack_message(Kind.WELCOME, epoch.encode()))
+                stream.send([pack_message(Kind.WELCOME, epoch.encode())])
             except OSError as error:
                 raise PeerLost(name, error.strerror or str(error)) from error
 
@@ -198,13 +197,13 @@ class Forming:
         limit_s = deadline.remaining_s()
         for name, dial in self._dials.items():
             if dial.crowded:
-                limit_s = min(limit_s, _CROWDED_RETRY_S)
+                limit_s = min(limit_s, CROWDED_RETRY_S)
             else:
-                poller.register(dial.sock, dial.interest)
-                by_fd[dial.sock.fileno()] = name
-        for name, (sock, _) in self._answers.items():
-            poller.register(sock, select.POLLIN)
-            by_fd[sock.fileno()] = name
+                poller.register(dial, dial.interest)
+                by_fd[dial.fileno()] = name
+        for name, (stream, _) in self._answers.items():
+            poller.register(stream, select.POLLIN)
+            by_fd[stream.fileno()] = name
         crowded = [name for name, dial in self._dials.items() if dial.crowded]
         events = poller.poll(limit_s * 1000.0)
         for name in [*crowded, *(by_fd[fd] for fd, _ in events if fd in by_fd)]:
@@ -213,7 +212,7 @@ class Forming:
     def _close_all(self) -> None:
         for dial in self._dials.values():
             dial.close()
-        for sock, _ in self._answers.values():
-            sock.close()
-        for sock in self.ready.values():
-            sock.close()
+        for stream, _ in self._answers.values():
+            stream.close()
+        for stream in self.ready.values():
+            stream.close()

@@ -1,13 +1,14 @@
 """One peer's connection for bulk bytes: checked messages, no copies, never blocking.
 
 Owns the header of the data plane (groups and state transfer) and the half-sent and half-received
-message of one socket.
+message of one stream.
 Which message is due, and where its bytes belong, is the exchange's business.
 
 Invariants:
     W-3: headers and payloads are checksummed; a bad one ends the lane.
     No byte of a message is read before the exchange it belongs to asks for it, so that a peer
-    that is ahead waits in its own socket buffer.
+    that is ahead waits in its own socket buffer.  What TLS holds of it already is ``pending``: no
+    poll tells of it, so whoever polls looks there first.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import NamedTuple, Protocol
 import xxhash
 
 from danaus.core.errors import FrameDamaged, PeerLost
+from danaus.wire.stream import Stream
 
 LIMIT_BYTES = 1 << 30
 _UNIX_BUFFER_BYTES = 1 << 20
@@ -82,7 +84,7 @@ def unpack_header(data: bytes | bytearray | memoryview, peer: str) -> Header:
 
 
 def pack_message(kind: Kind, payload: bytes, *, number: int = 0) -> bytes:
-    """Return a whole message for a socket that has no lane yet (a welcome, a refusal)."""
+    """Return a whole message for a stream that has no lane yet (a welcome, a refusal)."""
     checksum = xxhash.xxh3_64_intdigest(payload)
     return pack_header(Header(kind, 0, number, 0, len(payload), checksum)) + payload
 
@@ -117,12 +119,12 @@ class Lane:
 
     Args:
         peer: The peer's name.
-        sock: An authenticated stream; the lane owns it from here on.
+        stream: Where its bytes go, authenticated; the lane owns it from here on.
     """
 
-    def __init__(self, peer: str, sock: socket.socket) -> None:
+    def __init__(self, peer: str, stream: Stream) -> None:
         self.peer = peer
-        self.sock = sock
+        self._stream = stream
         self.number = 0
         self.num_bytes_sent = 0
         self.num_bytes_received = 0
@@ -135,12 +137,18 @@ class Lane:
         self._header: Header | None = None
         self._body: memoryview | None = None
         self._num_body = 0
-        sock.setblocking(False)
-        if sock.family == socket.AF_UNIX:
+        if stream.sock.family == socket.AF_UNIX:
             # A piece fits in at once: an eighth of the wake-ups, where the kernel allows it.
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNIX_BUFFER_BYTES)
-        else:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            stream.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNIX_BUFFER_BYTES)
+
+    def fileno(self) -> int:
+        """Return the descriptor to poll."""
+        return self._stream.fileno()
+
+    @property
+    def pending(self) -> bool:
+        """Tell whether bytes may have arrived that no poll tells of."""
+        return self._stream.pending
 
     def send(self, message: Outgoing, *, urgent: bool = False) -> None:
         """Queue a message; urgent ones overtake the others."""
@@ -166,7 +174,7 @@ class Lane:
         """
         while self._sending or self._begin():
             try:
-                num_sent = self.sock.sendmsg(self._sending)
+                num_sent = self._stream.send(self._sending)
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
@@ -237,7 +245,7 @@ class Lane:
     def _receive(self, into: memoryview) -> int:
         """Return how many bytes came, 0 if none are there now."""
         try:
-            num = self.sock.recv_into(into)
+            num = self._stream.recv_into(into)
         except (BlockingIOError, InterruptedError):
             return 0
         except OSError as error:
@@ -259,11 +267,8 @@ class Lane:
 
     def shut(self) -> None:
         """End the connection in both directions; the descriptor stays, as others may poll it."""
-        try:
-            self.sock.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # the peer was faster
+        self._stream.shut()
 
     def close(self) -> None:
         """Give the descriptor back."""
-        self.sock.close()
+        self._stream.close()

@@ -9,7 +9,6 @@ Invariants:
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Callable
 from typing import Protocol
@@ -18,6 +17,7 @@ import msgspec
 
 from danaus.collectives.lane import Kind, pack_message
 from danaus.core.errors import StaleQuorum
+from danaus.wire.stream import Stream
 
 PREFIX = b"danaus group 1\n"
 _HELD_LIMIT = 4096
@@ -26,9 +26,7 @@ _HELD_LIMIT = 4096
 class HelloSource(Protocol):
     """Where proven connections come from (``wire.blocking.PeerListener``)."""
 
-    def on_hello(
-        self, prefix: bytes, callback: Callable[[socket.socket, bytes], None] | None
-    ) -> None:
+    def on_hello(self, prefix: bytes, callback: Callable[[Stream, bytes], None] | None) -> None:
         """Hand over, from another thread, each connection whose hello starts with ``prefix``."""
         ...
 
@@ -62,7 +60,7 @@ class MeetingPoint:
         self._lock = threading.Lock()
         self._current = ""
         self._me = ""
-        self._held: dict[GroupHello, socket.socket] = {}
+        self._held: dict[GroupHello, Stream] = {}
         self._on_arrival: Callable[[], None] | None = None
         self._left = False
         self._closed = False
@@ -87,21 +85,21 @@ class MeetingPoint:
             self._left = False
             stale = [hello for hello in self._held if self._is_stale(hello)]
             dropped = [self._held.pop(hello) for hello in stale]
-        for sock in dropped:
-            _refuse(sock, epoch)
+        for stream in dropped:
+            _refuse(stream, epoch)
 
     def leave(self, epoch: str) -> None:
         """End an epoch: peers that still want to meet in it see their connection close."""
-        dropped: list[socket.socket] = []
+        dropped: list[Stream] = []
         with self._lock:
             if self._current == epoch:
                 self._left, self._on_arrival = True, None
                 late = [hello for hello in self._held if hello.epoch == epoch]
                 dropped = [self._held.pop(hello) for hello in late]
-        for sock in dropped:
-            sock.close()
+        for stream in dropped:
+            stream.close()
 
-    def take(self, epoch: str) -> dict[str, socket.socket]:
+    def take(self, epoch: str) -> dict[str, Stream]:
         """Return the peers of ``epoch`` that have come since the last call, by name."""
         with self._lock:
             found = [hello for hello in self._held if hello.epoch == epoch]
@@ -113,8 +111,8 @@ class MeetingPoint:
         with self._lock:
             self._closed, self._on_arrival = True, None
             held, self._held = list(self._held.values()), {}
-        for sock in held:
-            sock.close()
+        for stream in held:
+            stream.close()
 
     def _is_stale(self, hello: GroupHello) -> bool:
         if not self._current:
@@ -122,41 +120,40 @@ class MeetingPoint:
         order, current = epoch_order(hello.epoch), epoch_order(self._current)
         return order < current or (order == current and hello.acceptor != self._me)
 
-    def _arrived(self, sock: socket.socket, hello_bytes: bytes) -> None:
+    def _arrived(self, stream: Stream, hello_bytes: bytes) -> None:
         """Take a proven connection from the listener's thread."""
         try:
             hello = msgspec.msgpack.decode(hello_bytes[len(PREFIX) :], type=GroupHello)
             epoch_order(hello.epoch)
         except (msgspec.MsgspecError, ValueError):
-            sock.close()
+            stream.close()
             return
         with self._lock:
             current = self._current
             stale = self._is_stale(hello)
             over = self._closed or (self._left and hello.epoch == current)
-            dropped = sock if over else None if stale else self._hold(hello, sock)
+            dropped = stream if over else None if stale else self._hold(hello, stream)
             notify = self._on_arrival
         if dropped is not None:
             dropped.close()
         elif stale:
-            _refuse(sock, current)
+            _refuse(stream, current)
         if notify is not None:
             notify()
 
-    def _hold(self, hello: GroupHello, sock: socket.socket) -> socket.socket | None:
+    def _hold(self, hello: GroupHello, stream: Stream) -> Stream | None:
         """Keep a connection; return one that must go for it."""
         dropped = self._held.pop(hello, None)
         if dropped is None and len(self._held) >= _HELD_LIMIT:
             dropped = self._held.pop(next(iter(self._held)))
-        self._held[hello] = sock
+        self._held[hello] = stream
         return dropped
 
 
-def _refuse(sock: socket.socket, current: str) -> None:
+def _refuse(stream: Stream, current: str) -> None:
     """Tell a peer of an ended epoch why it is turned away; never waits for it."""
-    with sock:
+    with stream:
         try:
-            sock.setblocking(False)
-            sock.send(pack_message(Kind.REFUSED, current.encode()))
+            stream.send([pack_message(Kind.REFUSED, current.encode())])
         except OSError:
             pass  # it does not listen

@@ -133,8 +133,8 @@ class SocketGroup:
             except DanausError as error:
                 raise self._break(error) from error.__cause__
             with self._lock:
-                self._lanes = {name: Lane(name, sock) for name, sock in connections.items()}
-                self._by_fd = {lane.sock.fileno(): lane for lane in self._lanes.values()}
+                self._lanes = {name: Lane(name, each) for name, each in connections.items()}
+                self._by_fd = {lane.fileno(): lane for lane in self._lanes.values()}
             self._check()
         return self
 
@@ -223,6 +223,7 @@ class SocketGroup:
     ) -> bool:
         """Send, and ask the kernel for what each lane needs; tell whether any still does."""
         busy = False
+        self._take_pending(exchange, lanes)
         for lane in lanes:
             if lane.wants_to_send:
                 lane.push()
@@ -235,9 +236,9 @@ class SocketGroup:
             wanted = wanted if due or sends else -1
             if interest.get(lane, -1) != wanted:
                 if wanted < 0:
-                    poller.unregister(lane.sock)
+                    poller.unregister(lane)
                 else:
-                    poller.register(lane.sock, wanted)
+                    poller.register(lane, wanted)
                 interest[lane] = wanted
         return busy
 
@@ -248,11 +249,23 @@ class SocketGroup:
             return
         if exchange.due(lane) and not lane.paused:
             if event & (select.POLLIN | select.POLLHUP | select.POLLERR):
-                while exchange.due(lane) and lane.pull(exchange):
-                    pass
+                self._take(lane, exchange)
         elif event & (select.POLLHUP | select.POLLERR):
             # Paused, or only sending: whoever hangs up now has not got all that it needs.
             raise PeerLost(lane.peer, "it closed the connection")
+
+    def _take(self, lane: Lane, exchange: Exchange) -> None:
+        """Receive what there is and what the exchange has a place for."""
+        while exchange.due(lane) and not lane.paused and lane.pull(exchange):
+            pass
+
+    def _take_pending(self, exchange: Exchange, lanes: list[Lane]) -> None:
+        """Receive what no poll will tell of; taking from one lane may make room for another."""
+        ready = [lane for lane in lanes if lane.pending]
+        while ready:
+            for lane in ready:
+                self._take(lane, exchange)
+            ready = [e for e in ready if e.pending and not e.paused and exchange.due(e)]
 
     def _waiting_for(self, exchange: Exchange, lanes: list[Lane]) -> str:
         names = [lane.peer for lane in lanes if exchange.due(lane) or lane.wants_to_send]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from danaus.collectives.folding import LeafFolder
-from danaus.core.errors import ConfigError
+from danaus.core.errors import InternalError
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +54,7 @@ class Attempt:
         self._num_added = 0
 
     def leaves(self) -> Iterator[Leaf]:
-        """Hand out this replica's leaves; ends early when the quorum of this attempt has ended.
-
-        Raises:
-            ConfigError: The last one was not added.
-        """
+        """Hand out this replica's leaves; ends early when the quorum of this attempt has ended."""
         for num_given, index in enumerate(self.run):
             if self._stopped(index):
                 self.stopped_early = True
@@ -66,11 +62,7 @@ class Attempt:
             first = index * self._leaf_size
             yield Leaf(index, range(first, first + self._leaf_size))
             if self._num_added != num_given + 1 and not self.refusal:
-                raise ConfigError(
-                    f"leaf {index} of step {self.step} was not added",
-                    "add() for each leaf before the next, once",
-                    "call refuse(reason) where a step must not be committed",
-                )
+                raise InternalError("T-3", f"leaf {index} of step {self.step} was not added")
 
     def add(self, leaf: Leaf, gradient_P: torch.Tensor) -> None:
         """Fold one leaf's gradient in.

@@ -6,7 +6,6 @@ Owns the connection and what is owed over it; which chunk is asked of whom is ``
 from __future__ import annotations
 
 import select
-import socket
 from collections.abc import Callable
 from typing import Protocol
 
@@ -77,11 +76,11 @@ class Donor:
         self._dial = PendingDial(self.name, self._address, secret=self._secret, hello=hello)
 
     @property
-    def sock(self) -> socket.socket | None:
+    def polled(self) -> Lane | PendingDial | None:
         """What to poll; None: nothing can be polled now, call ``advance`` again soon."""
         if self._lane is not None:
-            return self._lane.sock
-        return None if self._dial is None or self._dial.crowded else self._dial.sock
+            return self._lane
+        return None if self._dial is None or self._dial.crowded else self._dial
 
     @property
     def interest(self) -> int:
@@ -125,7 +124,7 @@ class Donor:
             StaleQuorum: The donor has left the step behind.
         """
         if self._dial is not None and self._dial.advance():
-            self._lane, self._dial = Lane(self.name, self._dial.sock), None
+            self._lane, self._dial = Lane(self.name, self._dial.stream), None
             self._lane.number = self._step & 0xFFFFFFFF
             self.was_connected = True
         if self._lane is not None:

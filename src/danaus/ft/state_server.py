@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import select
-import socket
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from danaus.core.clock import Clock, MonotonicClock
 from danaus.core.errors import FrameDamaged, InternalError, PeerLost
 from danaus.ft.manifest import HELLO_PREFIX, pack_manifest, unpack_hello
 from danaus.ft.snapshot import Snapshot, SnapshotRoom
+from danaus.wire.stream import Stream
 
 # How long a learner that asks for a step behind the newest one may wait for it: a run that has
 # just gone back to a checkpoint publishes that step any moment.
@@ -102,7 +102,7 @@ class StateServer:
         self._snapshots: dict[int, Snapshot] = {}
         self._ended: list[Snapshot] = []
         self._newest = -1
-        self._arrived: list[tuple[socket.socket, int, float]] = []
+        self._arrived: list[tuple[Stream, int, float]] = []
         self._closed = False
         self._num_bytes_gone = 0
         self._learners: dict[int, _Learner] = {}  # the thread's own
@@ -182,19 +182,19 @@ class StateServer:
 
     # -- on the thread ------------------------------------------------------------------------
 
-    def _on_hello(self, sock: socket.socket, hello: bytes) -> None:
+    def _on_hello(self, stream: Stream, hello: bytes) -> None:
         """Take a learner from the listener's thread."""
         try:
             step = unpack_hello(hello)
         except FrameDamaged:
-            sock.close()
+            stream.close()
             return
         with self._lock:
             if not self._closed:
-                self._arrived.append((sock, step, self._clock.now() + PATIENCE_S))
+                self._arrived.append((stream, step, self._clock.now() + PATIENCE_S))
                 os.eventfd_write(self._nudge, 1)
                 return
-        sock.close()
+        stream.close()
 
     def _run(self) -> None:
         poller = select.poll()
@@ -209,25 +209,25 @@ class StateServer:
         for learner in list(self._learners.values()):
             self._drop(learner, poller)
         self._let_go(poller)
-        for sock, _, _ in self._arrived:
-            sock.close()
+        for stream, _, _ in self._arrived:
+            stream.close()
         os.close(self._nudge)
 
     def _turn(self, poller: select.poll) -> float | None:
         """Do what others asked for; return how long to wait at most, in milliseconds."""
         self._let_go(poller)
-        waiting: list[tuple[socket.socket, int, float]] = []
+        waiting: list[tuple[Stream, int, float]] = []
         with self._lock:
             arrived, self._arrived = self._arrived, []
             snapshots, newest = dict(self._snapshots), self._newest
         now = self._clock.now()
-        for sock, step, patient_until in arrived:
+        for stream, step, patient_until in arrived:
             if step in snapshots:
-                self._begin(sock, snapshots[step], poller)
+                self._begin(stream, snapshots[step], poller)
             elif step > newest or now < patient_until:
-                waiting.append((sock, step, patient_until))
+                waiting.append((stream, step, patient_until))
             else:
-                _refuse(sock, step, newest)
+                _refuse(stream, step, newest)
         with self._lock:
             self._arrived = waiting + self._arrived
         soonest = [until for _, step, until in waiting if step <= newest]
@@ -242,17 +242,20 @@ class StateServer:
                 self._drop(learner, poller)
             snapshot.released.set()
 
-    def _begin(self, sock: socket.socket, snapshot: Snapshot, poller: select.poll) -> None:
-        learner = _Learner(Lane("a learner", sock), snapshot)
-        self._learners[sock.fileno()] = learner
+    def _begin(self, stream: Stream, snapshot: Snapshot, poller: select.poll) -> None:
+        learner = _Learner(Lane("a learner", stream), snapshot)
+        self._learners[stream.fileno()] = learner
         self._serve(learner, 0, poller)
 
     def _serve(self, learner: _Learner, event: int, poller: select.poll) -> None:
         lane = learner.lane
         try:
-            while learner.due(lane) and lane.pull(learner):
-                pass
-            lane.push()
+            go_on = True
+            while go_on:
+                while learner.due(lane) and lane.pull(learner):
+                    pass
+                lane.push()
+                go_on = lane.pending and learner.due(lane)
         except PeerLost:
             self._drop(learner, poller)
             return
@@ -264,22 +267,21 @@ class StateServer:
         )
         if wanted != learner.interest:
             learner.interest = wanted
-            poller.register(lane.sock, wanted)
+            poller.register(lane, wanted)
 
     def _drop(self, learner: _Learner, poller: select.poll) -> None:
         if learner.interest:
-            poller.unregister(learner.lane.sock)
-        del self._learners[learner.lane.sock.fileno()]
+            poller.unregister(learner.lane)
+        del self._learners[learner.lane.fileno()]
         self._num_bytes_gone += learner.lane.num_bytes_sent
         learner.lane.close()
 
 
-def _refuse(sock: socket.socket, step: int, newest: int) -> None:
+def _refuse(stream: Stream, step: int, newest: int) -> None:
     """Tell a learner that its step has passed; never waits for it."""
-    with sock:
+    with stream:
         try:
-            sock.setblocking(False)
             number = step & 0xFFFFFFFF
-            sock.send(pack_message(Kind.REFUSED, str(newest).encode(), number=number))
+            stream.send([pack_message(Kind.REFUSED, str(newest).encode(), number=number)])
         except OSError:
             pass  # it does not listen

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from danaus.collectives.dialling import CROWDED_RETRY_S
 from danaus.collectives.tensor_bytes import local_shard, view_bytes
 from danaus.core.clock import Deadline
 from danaus.core.errors import (
@@ -40,7 +41,6 @@ from danaus.wire.secret import Secret
 # A donor that owes chunks and is silent for this long is asked no more.
 SILENCE_LIMIT_S = 5.0
 _TRIES = 3
-_CROWDED_RETRY_S = 0.005
 
 
 @dataclass(frozen=True)
@@ -191,17 +191,17 @@ class Fetch:
         by_fd: dict[int, Donor] = {}
         limit_s = deadline.remaining_s()
         for donor in self._donors:
-            if donor.sock is not None:
-                poller.register(donor.sock, donor.interest)
-                by_fd[donor.sock.fileno()] = donor
+            if (polled := donor.polled) is not None:
+                poller.register(polled, donor.interest)
+                by_fd[polled.fileno()] = donor
             elif donor.is_open:
-                limit_s = min(limit_s, _CROWDED_RETRY_S)
+                limit_s = min(limit_s, CROWDED_RETRY_S)
             if donor.owes:
                 limit_s = min(limit_s, self._silence_limit_s)
         events = {by_fd[fd].name for fd, _ in poller.poll(math.ceil(limit_s * 1000)) if fd in by_fd}
         now = deadline.clock.now()
         for donor in self._donors:
-            if donor.name in events or (donor.is_open and donor.sock is None):
+            if donor.name in events or (donor.is_open and donor.polled is None):
                 self._attempt(donor, functools.partial(donor.advance, deadline.clock.now))
             elif donor.owes and now - donor.heard_at > self._silence_limit_s:
                 self._lost(donor, f"silent for {now - donor.heard_at:.1f} s", again=True)

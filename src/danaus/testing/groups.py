@@ -1,4 +1,4 @@
-"""Groups for tests: members as threads of this process, over memory, socket files or TCP.
+"""Groups for tests: members as threads of this process, over memory, socket files, TCP or TLS.
 
 Owns what a test needs to run the contract suite of ``collectives.group`` over an implementation.
 """
@@ -15,6 +15,7 @@ from danaus.collectives.meeting import MeetingPoint
 from danaus.collectives.socket_group import SocketGroup
 from danaus.collectives.tree import ReductionPlan, plan_reduction
 from danaus.core.clock import Deadline
+from danaus.testing.addresses import own_host
 from danaus.wire.address import Address
 from danaus.wire.blocking import PeerListener
 from danaus.wire.secret import Secret
@@ -69,7 +70,7 @@ class Site:
     """The listening end of one process.
 
     Args:
-        kind: ``unix`` or ``tcp``.
+        kind: ``unix``, ``tcp``, or ``tls``, which takes an address that others could dial.
         folder: Where socket files go.
         secret: The job's secret.
         index: Tells the sites of a folder apart.
@@ -77,7 +78,8 @@ class Site:
 
     def __init__(self, kind: str, folder: Path, secret: Secret, *, index: int = 0) -> None:
         self.secret = secret
-        place = f"unix:{folder}/{index}.sock" if kind == "unix" else "tcp:127.0.0.1:0"
+        host = own_host() if kind == "tls" else "127.0.0.1"
+        place = f"unix:{folder}/{index}.sock" if kind == "unix" else f"tcp:{host}:0"
         self.listener = PeerListener(Address.parse(place), secret)
         self.meeting = MeetingPoint(self.listener)
         self._groups: list[SocketGroup] = []

@@ -1,26 +1,19 @@
-"""Authenticated sockets for threads: the data plane and state transfer.
+"""Authenticated streams for threads that wait: the rendezvous store, programs without a loop.
 
-Owns dialling without an event loop, and frames over blocking sockets; accepting is
-``peer_listener``'s work.  Who wants readiness instead of blocking takes the socket and ``frame``'s
-``FrameParser`` and ``encode_head``.
-
-Invariant: nothing of what follows the handshake is read before the socket is handed out.
+Owns dialling without an event loop, and frames over a stream, each within a deadline; accepting
+is ``peer_listener``'s work.  Who wants readiness instead of waiting takes the stream and
+``frame``'s ``FrameParser`` and ``encode_head``.
 """
 
 from __future__ import annotations
 
 import contextlib
-import socket
-import time
+import math
+import select
 from collections.abc import Callable, Sequence
 
 from danaus.core.clock import Deadline
-from danaus.core.errors import (
-    AddressRefused,
-    ChannelClosed,
-    DanausError,
-    DeadlinePassed,
-)
+from danaus.core.errors import ChannelClosed, DeadlinePassed
 from danaus.wire import sockets
 from danaus.wire.address import Address
 from danaus.wire.frame import (
@@ -35,14 +28,12 @@ from danaus.wire.frame import (
     flat,
     rest_of_head_bytes,
 )
-from danaus.wire.handshake import Dialler
+from danaus.wire.opening import CROWDED_RETRY_S, Dialling
 from danaus.wire.peer_listener import PeerListener
 from danaus.wire.secret import Secret
+from danaus.wire.stream import Stream
 
 __all__ = ["PeerListener", "dial_peer", "recv_frame", "send_frame"]
-
-_BACKLOG_FULL_PAUSE_S = 0.005
-_IOVECS = 64
 
 Place = Callable[[Head], Sequence[bytearray | memoryview]]
 
@@ -52,13 +43,13 @@ Place = Callable[[Head], Sequence[bytearray | memoryview]]
 
 def dial_peer(
     address: Address, secret: Secret, hello: bytes = b"", *, deadline: Deadline
-) -> socket.socket:
-    """Return a blocking socket to ``address`` after both ends have proven themselves.
+) -> Stream:
+    """Return a stream to ``address`` after both ends have proven themselves.
 
     Args:
         address: Where a ``PeerListener`` or ``channel.listen`` accepts.
         secret: The job's secret.
-        hello: What to say of oneself; travels in the clear.
+        hello: What to say of oneself; on this machine it travels in the clear.
         deadline: For resolving, connecting and the handshake together.
 
     Raises:
@@ -67,52 +58,27 @@ def dial_peer(
         ChannelClosed: It left in the middle.
         DeadlinePassed: It did not answer in time.
     """
-    machine = Dialler(secret, hello, peer=str(address))
-    sock = _connected(address, deadline)
+    opening = Dialling(sockets.resolve(address), secret, hello, peer=str(address))
     with contextlib.ExitStack() as stack:
-        stack.callback(sock.close)
-        out = machine.start()
-        while True:
-            _send_all(sock, [out], deadline, peer=str(address))
-            if machine.done:
-                break
-            answer = bytearray(machine.need_bytes)
-            _recv_into(sock, memoryview(answer), deadline, peer=str(address))
-            out = machine.feed(answer)
-        sock.settimeout(None)
+        stack.callback(opening.close)
+        while not opening.advance():
+            deadline.check(f"an answer from {address}")
+            poller = select.poll()
+            limit_s = deadline.remaining_s()
+            if opening.crowded:
+                limit_s = min(limit_s, CROWDED_RETRY_S)
+            else:
+                poller.register(opening, opening.interest)
+            poller.poll(math.ceil(1000 * limit_s))
         stack.pop_all()
-    return sock
+    return opening.stream
 
 
-def _connected(address: Address, deadline: Deadline) -> socket.socket:
-    why = "no time was left"
-    for endpoint in sockets.resolve(address):
-        while not deadline.passed:
-            sock = sockets.make(endpoint)
-            try:
-                sock.settimeout(max(deadline.remaining_s(), 1e-3))
-                sock.connect(endpoint.sockaddr)
-                sockets.tune(sock)
-                return sock
-            except BlockingIOError:
-                sock.close()
-                time.sleep(_BACKLOG_FULL_PAUSE_S)  # the listener's backlog is full
-            except TimeoutError:
-                sock.close()
-                break
-            except OSError as error:
-                sock.close()
-                why = error.strerror or str(error)
-                break
-    deadline.check(f"a connection to {address}")
-    raise AddressRefused(str(address), why)
-
-
-# -- frames over blocking sockets ------------------------------------------------------------
+# -- frames ----------------------------------------------------------------------------------
 
 
 def send_frame(
-    sock: socket.socket,
+    stream: Stream,
     parts: Sequence[Buffer],
     *,
     deadline: Deadline | None = None,
@@ -129,11 +95,11 @@ def send_frame(
     """
     bodies = [flat(part) for part in parts]
     head = encode_head(Kind.MESSAGE, bodies, max_frame_bytes=max_frame_bytes)
-    _send_all(sock, [head, *bodies], deadline)
+    _send_all(stream, [head, *bodies], deadline)
 
 
 def recv_frame(
-    sock: socket.socket,
+    stream: Stream,
     *,
     deadline: Deadline | None = None,
     max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
@@ -144,7 +110,7 @@ def recv_frame(
     After an error the connection is of no more use: part of the frame may have been read.
 
     Args:
-        sock: A blocking socket.
+        stream: Where to receive.
         deadline: None waits for as long as the connection lives.
         max_frame_bytes: Largest sum of part lengths to take.
         place: Given the checked head, returns writable flat memory of exactly its part lengths
@@ -156,10 +122,10 @@ def recv_frame(
         FrameDamaged: What came is no frame of ours.
     """
     fixed = bytearray(FIXED_BYTES)
-    _recv_into(sock, memoryview(fixed), deadline)
-    name = sockets.peer_name(sock)
+    _recv_into(stream, memoryview(fixed), deadline)
+    name = sockets.peer_name(stream.sock)
     rest = bytearray(rest_of_head_bytes(fixed, name))
-    _recv_into(sock, memoryview(rest), deadline)
+    _recv_into(stream, memoryview(rest), deadline)
     head = decode_head(bytes(fixed + rest), name, max_frame_bytes)
     parts: list[bytearray | memoryview] = (
         [bytearray(length) for length in head.lengths] if place is None else list(place(head))
@@ -167,56 +133,53 @@ def recv_frame(
     if [len(part) for part in parts] != list(head.lengths):
         raise ValueError(f"memory of {[len(p) for p in parts]} bytes for {head.lengths}")
     for part in parts:
-        _recv_into(sock, memoryview(part), deadline)
+        _recv_into(stream, memoryview(part), deadline)
     check_payload(head, parts, name)
     return parts
 
 
-def _send_all(
-    sock: socket.socket, out: Sequence[Buffer], deadline: Deadline | None, *, peer: str = ""
-) -> None:
+def _send_all(stream: Stream, out: Sequence[Buffer], deadline: Deadline | None) -> None:
     views = [memoryview(item) for item in out if len(item)]
-    first = 0
-    try:
-        while first < len(views):
-            _allow(sock, deadline)
-            sent = sock.sendmsg(views[first : first + _IOVECS])
-            while first < len(views) and sent >= len(views[first]):
-                sent -= len(views[first])
-                first += 1
-            if sent:
-                views[first] = views[first][sent:]
-    except OSError as error:
-        raise _translated(error, sock, deadline, peer=peer) from error
+    while views:
+        try:
+            sent = stream.send(views)
+        except (BlockingIOError, InterruptedError):
+            _wait(stream, select.POLLOUT, deadline)
+            continue
+        except OSError as error:
+            raise _broken(stream, error) from error
+        while views and sent >= len(views[0]):
+            sent -= len(views.pop(0))
+        if sent:
+            views[0] = views[0][sent:]
 
 
-def _recv_into(
-    sock: socket.socket, view: memoryview, deadline: Deadline | None, *, peer: str = ""
-) -> None:
+def _recv_into(stream: Stream, view: memoryview, deadline: Deadline | None) -> None:
     view = view.cast("B") if view.format != "B" or view.ndim != 1 else view
-    try:
-        while view:
-            _allow(sock, deadline)
-            count = sock.recv_into(view)
-            if not count:
-                raise ChannelClosed(peer or sockets.peer_name(sock), "the peer closed it")
-            view = view[count:]
-    except OSError as error:
-        raise _translated(error, sock, deadline, peer=peer) from error
+    while view:
+        try:
+            count = stream.recv_into(view)
+        except (BlockingIOError, InterruptedError):
+            _wait(stream, select.POLLIN, deadline)
+            continue
+        except OSError as error:
+            raise _broken(stream, error) from error
+        if not count:
+            raise ChannelClosed(sockets.peer_name(stream.sock), "the peer closed it")
+        view = view[count:]
 
 
-def _allow(sock: socket.socket, deadline: Deadline | None) -> None:
-    """Let the next system call block until the deadline at most."""
-    if deadline is not None:
-        sock.settimeout(max(deadline.remaining_s(), 1e-6))
-    elif sock.gettimeout() is not None:
-        sock.settimeout(None)
+def _wait(stream: Stream, interest: int, deadline: Deadline | None) -> None:
+    """Wait until the stream can go on."""
+    if stream.fileno() < 0:
+        raise ChannelClosed("a peer that left", "this side closed it")
+    poller = select.poll()
+    poller.register(stream, interest)
+    limit_ms = None if deadline is None else math.ceil(1000 * deadline.remaining_s())
+    if not poller.poll(limit_ms) and deadline is not None:
+        name = sockets.peer_name(stream.sock)
+        raise DeadlinePassed(f"bytes to or from {name}", deadline.limit_s)
 
 
-def _translated(
-    error: OSError, sock: socket.socket, deadline: Deadline | None, *, peer: str
-) -> DanausError:
-    name = peer or sockets.peer_name(sock)
-    if isinstance(error, TimeoutError) and error.errno is None and deadline is not None:
-        return DeadlinePassed(f"bytes to or from {name}", deadline.limit_s)
-    return ChannelClosed(name, error.strerror or str(error))
+def _broken(stream: Stream, error: OSError) -> ChannelClosed:
+    return ChannelClosed(sockets.peer_name(stream.sock), error.strerror or str(error))

@@ -26,12 +26,13 @@ from danaus.core.errors import (
 from danaus.wire import sockets
 from danaus.wire.address import Address
 from danaus.wire.frame import DEFAULT_MAX_FRAME_BYTES, Buffer, Frame, Kind
-from danaus.wire.greeting import Greeting, connect
-from danaus.wire.handshake import Acceptor, Dialler
+from danaus.wire.greeting import Greeting, resolve
 from danaus.wire.inbox import Inbox
 from danaus.wire.memory_transport import MemoryTransport
+from danaus.wire.opening import Accepting, Dialling, Opening
 from danaus.wire.owned_tasks import OwnedTasks
 from danaus.wire.secret import Secret
+from danaus.wire.tls import identity
 from danaus.wire.transport import SocketTransport, Transport
 
 HANDSHAKE_LIMIT_S = 5.0
@@ -179,15 +180,10 @@ def memory_pair(
     return Channel(dialler, b""), Channel(acceptor, hello)
 
 
-def _opened(greeting: Greeting, max_frame_bytes: int) -> Channel:
+def _opened(opening: Opening, max_frame_bytes: int) -> Channel:
     """Return the channel that a finished handshake opens."""
-    transport = SocketTransport(
-        greeting.sock,
-        greeting.peer,
-        max_frame_bytes=max_frame_bytes,
-        leftover=greeting.machine.leftover(),
-    )
-    return Channel(transport, greeting.machine.peer_hello)
+    transport = SocketTransport(opening.stream, opening.peer, max_frame_bytes=max_frame_bytes)
+    return Channel(transport, opening.peer_hello)
 
 
 def _settle(future: asyncio.Future[None]) -> Callable[[Greeting, DanausError | None], None]:
@@ -210,12 +206,12 @@ async def dial(
     limit_s: float = HANDSHAKE_LIMIT_S,
     max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
 ) -> Channel:
-    """Open a channel: resolve, connect, prove to each other.
+    """Open a channel: resolve, connect, TLS unless it is this machine, prove to each other.
 
     Args:
         address: Where the peer listens.
         secret: The job's secret.
-        hello: What to say of oneself; travels in the clear.
+        hello: What to say of oneself; on this machine it travels in the clear.
         limit_s: Seconds for all of it.
         max_frame_bytes: Largest frame to take or to send.
 
@@ -228,21 +224,19 @@ async def dial(
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(limit_s):
-            sock = await connect(address)
+            endpoints = await resolve(address)
             done: asyncio.Future[None] = loop.create_future()
-            machine = Dialler(secret, hello, peer=str(address))
-            greeting = Greeting(
-                sock, machine, peer=str(address), limit_s=limit_s, on_done=_settle(done)
-            )
+            opening = Dialling(endpoints, secret, hello, peer=str(address))
+            greeting = Greeting(opening, limit_s=limit_s, on_done=_settle(done))
             try:
                 await done
             except asyncio.CancelledError:
                 greeting.abandon(ChannelClosed(str(address), "this side gave up"))
-                sock.close()  # also when it had succeeded at that very moment
+                opening.close()  # also when it had succeeded at that very moment
                 raise
     except TimeoutError as error:
         raise DeadlinePassed(f"an answer from {address}", limit_s) from error
-    return _opened(greeting, max_frame_bytes)
+    return _opened(opening, max_frame_bytes)
 
 
 class Listener:
@@ -302,12 +296,8 @@ class Listener:
             if len(self._unproven) >= _MAX_UNPROVEN:
                 oldest = next(iter(self._unproven))
                 oldest.abandon(ChannelClosed(oldest.peer, "too many unfinished handshakes"))
-            peer = sockets.peer_name(sock)
-            machine = Acceptor(self._secret, peer=peer)
             greeting = Greeting(
-                sock,
-                machine,
-                peer=peer,
+                Accepting(sock, self._secret),
                 limit_s=self._handshake_limit_s,
                 on_done=self._greeted,
             )
@@ -320,7 +310,7 @@ class Listener:
         elif error is not None:
             _log.warning("%s: %s", self.address, error)
         else:
-            self._hand_over(_opened(greeting, self._max_frame_bytes))
+            self._hand_over(_opened(greeting.opening, self._max_frame_bytes))
 
     def _hand_over(self, channel: Channel) -> None:
         with contextlib.ExitStack() as stack:
@@ -346,7 +336,6 @@ async def listen(
     *,
     handshake_limit_s: float = HANDSHAKE_LIMIT_S,
     max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
-    allow_plain: bool = False,
 ) -> Listener:
     """Accept channels at ``address``.
 
@@ -357,12 +346,14 @@ async def listen(
             coroutine, the listener runs and owns it; should that fail, the channel is closed.
         handshake_limit_s: Seconds that a peer has to prove itself.
         max_frame_bytes: Largest frame to take or to send.
-        allow_plain: Bind where other machines can dial, although nothing is encrypted yet.
 
     Raises:
         AddressRefused: The address cannot be bound.
+        ConfigError: Other machines may dial it, and the user's own TLS authority cannot be used.
     """
-    bound = sockets.BoundSocket(address, allow_plain=allow_plain)
+    if not address.is_loopback:
+        identity(secret)  # now, not when somebody dials
+    bound = sockets.BoundSocket(address)
     return Listener(
         bound,
         secret,

@@ -6,9 +6,10 @@ Three messages, one and a half round trips; the second and third carry the proof
     acceptor -> dialler    "danausA1"  nonce_a  size  hello_a  HMAC(key_a, transcript)
     dialler  -> acceptor   HMAC(key_d, transcript)
 
-The transcript is both nonces and both hellos with their sizes.  Each role has a key of its own,
-derived from the secret, so that a proof reflected to its maker proves nothing; each side's fresh
-nonce makes a proof of an earlier connection worthless.
+The transcript is both nonces and both hellos with their sizes, and what binds it to the connection
+below: two ends that saw different certificates there come to different proofs.  Each role has a
+key of its own, derived from the secret, so that a proof reflected to its maker proves nothing;
+each side's fresh nonce makes a proof of an earlier connection worthless.
 
 Invariants:
     Nothing of a hello is looked at before its sender's proof was checked: it is a count of bytes.
@@ -51,12 +52,15 @@ class _Side:
     _my_purpose: bytes
     _peer_purpose: bytes
 
-    def __init__(self, secret: Secret, hello: bytes, *, peer: str, nonce: bytes | None) -> None:
+    def __init__(
+        self, secret: Secret, hello: bytes, *, peer: str, binding: bytes, nonce: bytes | None
+    ) -> None:
         if len(hello) > MAX_HELLO_BYTES:
             raise ValueError(f"a hello of {len(hello)} bytes; {MAX_HELLO_BYTES} at most")
         self._secret = secret
         self._hello = bytes(hello)
         self._peer = peer
+        self._binding = binding
         self._nonce = secrets.token_bytes(NONCE_BYTES) if nonce is None else nonce
         self._peer_nonce = b""
         self._unproven_hello = b""
@@ -82,15 +86,10 @@ class _Side:
             raise ValueError("the peer has not proven itself yet")
         return self._unproven_hello
 
-    def leftover(self) -> bytes:
-        """Return, once, the bytes fed that lie behind the handshake."""
-        if not self.done:
-            raise ValueError("the handshake is not done yet")
-        rest, self._pending = bytes(self._pending), bytearray()
-        return rest
-
     def feed(self, data: bytes | bytearray | memoryview) -> bytes:
         """Take bytes from the peer, in any portions; return the bytes to send.
+
+        Who reads from a connection takes ``need_bytes`` at most: what follows is not for here.
 
         Raises:
             HandshakeRefused: The peer does not speak this protocol or failed to prove itself.
@@ -149,10 +148,10 @@ class _Side:
         return b""
 
 
-def _transcript(nonces: tuple[bytes, bytes], hellos: tuple[bytes, bytes]) -> bytes:
+def _transcript(nonces: tuple[bytes, bytes], hellos: tuple[bytes, bytes], binding: bytes) -> bytes:
     """Return what both proofs are of; the dialler's half of each pair comes first."""
     sizes = b"".join(_SIZE.pack(len(hello)) for hello in hellos)
-    return b"".join((*nonces, sizes, *hellos))
+    return b"".join((*nonces, sizes, *hellos, binding))
 
 
 class Dialler(_Side):
@@ -162,6 +161,7 @@ class Dialler(_Side):
         secret: The job's secret.
         hello: What to say of oneself, at most ``MAX_HELLO_BYTES``; sent in the clear.
         peer: Whom to name in errors.
+        binding: What both ends know of the connection that the handshake runs over.
         nonce: 32 fresh random bytes; given by tests only.
     """
 
@@ -169,9 +169,15 @@ class Dialler(_Side):
     _my_purpose, _peer_purpose = b"danaus dialler 1", b"danaus acceptor 1"
 
     def __init__(
-        self, secret: Secret, hello: bytes = b"", *, peer: str = "peer", nonce: bytes | None = None
+        self,
+        secret: Secret,
+        hello: bytes = b"",
+        *,
+        peer: str = "peer",
+        binding: bytes = b"",
+        nonce: bytes | None = None,
     ) -> None:
-        super().__init__(secret, hello, peer=peer, nonce=nonce)
+        super().__init__(secret, hello, peer=peer, binding=binding, nonce=nonce)
 
     def start(self) -> bytes:
         """Return the first bytes to send."""
@@ -180,7 +186,11 @@ class Dialler(_Side):
     def _proof(self, purpose: bytes) -> bytes:
         return self._secret.mac(
             purpose,
-            _transcript((self._nonce, self._peer_nonce), (self._hello, self._unproven_hello)),
+            _transcript(
+                (self._nonce, self._peer_nonce),
+                (self._hello, self._unproven_hello),
+                self._binding,
+            ),
         )
 
     def _after_proof(self) -> bytes:
@@ -194,6 +204,7 @@ class Acceptor(_Side):
         secret: The job's secret.
         hello: What to say of oneself; a stranger can read it.
         peer: Whom to name in errors.
+        binding: What both ends know of the connection that the handshake runs over.
         nonce: 32 fresh random bytes; given by tests only.
     """
 
@@ -201,14 +212,24 @@ class Acceptor(_Side):
     _my_purpose, _peer_purpose = b"danaus acceptor 1", b"danaus dialler 1"
 
     def __init__(
-        self, secret: Secret, hello: bytes = b"", *, peer: str = "peer", nonce: bytes | None = None
+        self,
+        secret: Secret,
+        hello: bytes = b"",
+        *,
+        peer: str = "peer",
+        binding: bytes = b"",
+        nonce: bytes | None = None,
     ) -> None:
-        super().__init__(secret, hello, peer=peer, nonce=nonce)
+        super().__init__(secret, hello, peer=peer, binding=binding, nonce=nonce)
 
     def _proof(self, purpose: bytes) -> bytes:
         return self._secret.mac(
             purpose,
-            _transcript((self._peer_nonce, self._nonce), (self._unproven_hello, self._hello)),
+            _transcript(
+                (self._peer_nonce, self._nonce),
+                (self._unproven_hello, self._hello),
+                self._binding,
+            ),
         )
 
     def _after_hello(self) -> bytes:

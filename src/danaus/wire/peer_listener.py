@@ -1,10 +1,10 @@
-"""Accepts authenticated sockets on a thread of its own, for code that has no event loop.
+"""Accepts authenticated streams on a thread of its own, for code that has no event loop.
 
-Owns listening, the handshakes, and proven sockets until somebody claims them by their hello.
+Owns listening, the handshakes, and proven streams until somebody claims them by their hello.
 
 Invariants:
-    A socket is handed out only after its peer has proven itself, and nothing of what follows the
-    handshake was read from it.
+    A stream is handed out only after its peer has proven itself, and nothing of what follows the
+    handshake was taken from it.
     A connection that does not finish its handshake in time is closed; it disturbs no other.
     What nobody claims in time is closed too.
 """
@@ -14,18 +14,19 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import selectors
-import socket
+import select
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from danaus.core.clock import Clock, Deadline, MonotonicClock
-from danaus.core.errors import ChannelClosed, DeadlinePassed, HandshakeRefused
+from danaus.core.errors import ChannelClosed, DanausError, DeadlinePassed
 from danaus.wire import sockets
 from danaus.wire.address import Address
-from danaus.wire.handshake import Acceptor
+from danaus.wire.opening import Accepting
 from danaus.wire.secret import Secret
+from danaus.wire.stream import Stream
+from danaus.wire.tls import identity
 
 HANDSHAKE_LIMIT_S = 5.0
 UNCLAIMED_LIMIT_S = 60.0
@@ -35,44 +36,42 @@ _TICK_S = 0.25  # how late a deadline may be noticed
 _END_LIMIT_S = 5.0
 _log = logging.getLogger("danaus.wire")
 
-OnHello = Callable[[socket.socket, bytes], None]
+OnHello = Callable[[Stream, bytes], None]
 
 
 @dataclass(slots=True, eq=False)
 class _Unproven:
     """A connection in its handshake."""
 
-    sock: socket.socket
-    peer: str
-    machine: Acceptor
+    opening: Accepting
     give_up_at: float
-    out: bytes = b""
+    interest: int = select.POLLIN
 
 
 @dataclass(slots=True, eq=False)
 class _Unclaimed:
     """A proven connection that nobody has asked for yet."""
 
-    sock: socket.socket
+    stream: Stream
     hello: bytes
     give_up_at: float
 
 
 class PeerListener:
-    """One daemon thread that accepts, proves and hands out sockets.
+    """One daemon thread that accepts, proves and hands out streams.
 
     Args:
         address: Where to bind; port 0 takes a free one.
         secret: The job's secret.
         handshake_limit_s: Seconds that a peer has to prove itself.
-        unclaimed_limit_s: Seconds that a proven socket waits to be taken.
-        allow_plain: Bind where other machines can dial, although nothing is encrypted yet.
+        unclaimed_limit_s: Seconds that a proven stream waits to be taken.
 
     Attributes:
         address: Where it is bound, with the real port.
 
     Raises:
         AddressRefused: The address cannot be bound.
+        ConfigError: Other machines may dial it, and the user's own TLS authority cannot be used.
     """
 
     def __init__(
@@ -82,23 +81,24 @@ class PeerListener:
         *,
         handshake_limit_s: float = HANDSHAKE_LIMIT_S,
         unclaimed_limit_s: float = UNCLAIMED_LIMIT_S,
-        allow_plain: bool = False,
     ) -> None:
-        self._bound = sockets.BoundSocket(address, allow_plain=allow_plain)
+        if not address.is_loopback:
+            identity(secret)  # now, not when somebody dials
+        self._bound = sockets.BoundSocket(address)
         self.address = self._bound.address
         self._secret = secret
         self._handshake_limit_s = handshake_limit_s
         self._unclaimed_limit_s = unclaimed_limit_s
         self._clock: Clock = MonotonicClock()
         self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._unproven: dict[socket.socket, _Unproven] = {}
+        self._unproven: dict[int, _Unproven] = {}  # by descriptor
         self._condition = threading.Condition()  # guards what follows
         self._unclaimed: list[_Unclaimed] = []
         self._on_hello: dict[bytes, OnHello] = {}
         self._closed = False
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._bound.sock, selectors.EVENT_READ)
-        self._selector.register(self._wake_fd, selectors.EVENT_READ)
+        self._poller = select.poll()
+        self._poller.register(self._bound.sock, select.POLLIN)
+        self._poller.register(self._wake_fd, select.POLLIN)
         self._thread = threading.Thread(
             target=self._run, name=f"danaus peers at {self.address}", daemon=True
         )
@@ -106,8 +106,8 @@ class PeerListener:
 
     # -- for users, from any thread --------------------------------------------------------
 
-    def take(self, key: bytes, deadline: Deadline) -> socket.socket:
-        """Wait for a peer whose hello equals ``key``; return its blocking socket.
+    def take(self, key: bytes, deadline: Deadline) -> Stream:
+        """Wait for a peer whose hello equals ``key``; return its stream.
 
         Raises:
             DeadlinePassed: None came in time.
@@ -118,7 +118,7 @@ class PeerListener:
                 for index, waiting in enumerate(self._unclaimed):
                     if waiting.hello == key:
                         del self._unclaimed[index]
-                        return waiting.sock
+                        return waiting.stream
                 if self._closed:
                     raise ChannelClosed(str(self.address), "this side closed the listener")
                 if not self._condition.wait(deadline.remaining_s()):
@@ -129,7 +129,7 @@ class PeerListener:
         """Hand every peer whose hello begins with ``prefix`` to ``callback``; None stops that.
 
         The longest fitting prefix counts.  The callback runs on the listener's thread (here, for
-        those that wait already), owns the socket, must not block and must not raise.
+        those that wait already), owns the stream, must not block and must not raise.
         """
         with self._condition:
             if callback is None:
@@ -139,19 +139,19 @@ class PeerListener:
             fitting = [each for each in self._unclaimed if each.hello.startswith(prefix)]
             self._unclaimed = [each for each in self._unclaimed if each not in fitting]
         for each in fitting:
-            callback(each.sock, each.hello)
+            callback(each.stream, each.hello)
 
     def drop(self, prefix: bytes) -> int:
-        """Close every unclaimed socket whose hello begins with ``prefix``; return how many."""
+        """Close every unclaimed stream whose hello begins with ``prefix``; return how many."""
         with self._condition:
             dropped = [each for each in self._unclaimed if each.hello.startswith(prefix)]
             self._unclaimed = [each for each in self._unclaimed if each not in dropped]
         for each in dropped:
-            each.sock.close()
+            each.stream.close()
         return len(dropped)
 
     def close(self) -> None:
-        """Stop accepting, end the thread, close every socket that was not handed out."""
+        """Stop accepting, end the thread, close every stream that was not handed out."""
         with self._condition:
             closed_before, self._closed = self._closed, True
             self._condition.notify_all()
@@ -165,12 +165,13 @@ class PeerListener:
     def _run(self) -> None:
         with contextlib.ExitStack() as stack:
             stack.callback(self._clean_up)
+            listening = self._bound.sock.fileno()
             while not self._closed:
-                for key, _ in self._selector.select(_TICK_S if self._has_deadlines() else None):
-                    if key.fileobj is self._bound.sock:
+                for fd, _ in self._poller.poll(1000 * _TICK_S if self._has_deadlines() else None):
+                    if fd == listening:
                         self._accept()
-                    elif isinstance(key.fileobj, socket.socket):
-                        self._proceed(self._unproven.get(key.fileobj))
+                    elif fd in self._unproven:  # else dropped since the poller looked
+                        self._proceed(fd, self._unproven[fd])
                 self._expire()
 
     def _has_deadlines(self) -> bool:
@@ -189,79 +190,69 @@ class PeerListener:
         if sock is None:
             return
         if len(self._unproven) >= _MAX_UNPROVEN:
-            self._drop(next(iter(self._unproven.values())), "too many unfinished handshakes")
-        peer = sockets.peer_name(sock)
+            self._drop(next(iter(self._unproven)), "too many unfinished handshakes")
         give_up_at = self._clock.now() + self._handshake_limit_s
-        machine = Acceptor(self._secret, peer=peer)
-        self._unproven[sock] = _Unproven(sock, peer, machine, give_up_at)
-        self._selector.register(sock, selectors.EVENT_READ)
+        self._unproven[sock.fileno()] = _Unproven(Accepting(sock, self._secret), give_up_at)
+        self._poller.register(sock, select.POLLIN)
 
-    def _proceed(self, peer: _Unproven | None) -> None:
-        if peer is None:
-            return  # dropped since the selector looked
+    def _proceed(self, fd: int, peer: _Unproven) -> None:
+        opening = peer.opening
         try:
-            if not peer.out:
-                # Never more than is certain to belong to the handshake.
-                data = peer.sock.recv(peer.machine.need_bytes)
-                if not data:
-                    self._drop(peer, "it left during the handshake", logging.DEBUG)
-                    return
-                peer.out = peer.machine.feed(data)
-            if peer.out:
-                peer.out = peer.out[peer.sock.send(peer.out) :]
-        except (BlockingIOError, InterruptedError):
-            pass
-        except (OSError, HandshakeRefused) as error:
-            self._drop(peer, str(error))
+            done = opening.advance()
+        except ChannelClosed as error:
+            self._drop(fd, error.why, logging.DEBUG)  # a probe, most often
             return
-        if peer.machine.done and not peer.out:
-            self._forget(peer)
-            self._hand_out(peer.sock, peer.machine.peer_hello)
-        else:
-            waits_for = selectors.EVENT_WRITE if peer.out else selectors.EVENT_READ
-            self._selector.modify(peer.sock, waits_for)
+        except DanausError as error:
+            self._drop(fd, str(error))
+            return
+        if done:
+            self._forget(fd)
+            self._hand_out(opening.stream, opening.peer_hello)
+        elif opening.interest != peer.interest:
+            peer.interest = opening.interest
+            self._poller.modify(fd, peer.interest)
 
-    def _hand_out(self, sock: socket.socket, hello: bytes) -> None:
-        sock.setblocking(True)
+    def _hand_out(self, stream: Stream, hello: bytes) -> None:
         with self._condition:
             fitting = [prefix for prefix in self._on_hello if hello.startswith(prefix)]
             callback = self._on_hello[max(fitting, key=len)] if fitting else None
             if callback is None:
                 give_up_at = self._clock.now() + self._unclaimed_limit_s
-                self._unclaimed.append(_Unclaimed(sock, hello, give_up_at))
+                self._unclaimed.append(_Unclaimed(stream, hello, give_up_at))
                 self._condition.notify_all()
         if callback is not None:
-            callback(sock, hello)
+            callback(stream, hello)
 
     def _expire(self) -> None:
         now = self._clock.now()
-        for peer in [each for each in self._unproven.values() if each.give_up_at <= now]:
-            self._drop(peer, f"no proof within {self._handshake_limit_s:.1f} s")
+        for fd in [fd for fd, each in self._unproven.items() if each.give_up_at <= now]:
+            self._drop(fd, f"no proof within {self._handshake_limit_s:.1f} s")
         with self._condition:
             kept = [each for each in self._unclaimed if each.give_up_at > now][-_MAX_UNCLAIMED:]
             late = [each for each in self._unclaimed if each not in kept]
             self._unclaimed = kept
         for each in late:
-            each.sock.close()
+            each.stream.close()
 
-    def _drop(self, peer: _Unproven, why: str, level: int = logging.WARNING) -> None:
-        _log.log(level, "%s: refused %s: %s", self.address, peer.peer, why)
-        self._forget(peer)
-        peer.sock.close()
+    def _drop(self, fd: int, why: str, level: int = logging.WARNING) -> None:
+        opening = self._forget(fd)
+        _log.log(level, "%s: refused %s: %s", self.address, opening.peer, why)
+        opening.close()
 
-    def _forget(self, peer: _Unproven) -> None:
-        self._selector.unregister(peer.sock)
-        del self._unproven[peer.sock]
+    def _forget(self, fd: int) -> Accepting:
+        self._poller.unregister(fd)
+        return self._unproven.pop(fd).opening
 
     def _clean_up(self) -> None:
         with self._condition:
             self._closed = True
             unclaimed, self._unclaimed = self._unclaimed, []
             self._condition.notify_all()
-        self._selector.close()
         self._bound.close()
-        for sock in [*self._unproven, *(each.sock for each in unclaimed)]:
-            sock.close()
+        for peer in self._unproven.values():
+            peer.opening.close()
+        for each in unclaimed:
+            each.stream.close()
         self._unproven.clear()
         with self._condition:
             os.close(self._wake_fd)

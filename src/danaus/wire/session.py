@@ -154,7 +154,7 @@ async def open_session(
     Args:
         address: Where ``serve_sessions`` listens.
         secret: The job's secret.
-        hello: What to say of oneself; travels in the clear.
+        hello: What to say of oneself; on this machine it travels in the clear.
         lost_limit_s: Seconds without a connection after which the session ends.
         open_limit_s: Seconds to try at first; an address that nobody listens at is tried again.
         max_frame_bytes: Largest message to take or to send.
@@ -201,14 +201,10 @@ class SessionListener:
         """The sessions that have not ended."""
         return [session for session, _ in self._sessions.values() if not session.is_closed]
 
-    async def listen(self, address: Address, secret: Secret, *, allow_plain: bool) -> None:
+    async def listen(self, address: Address, secret: Secret) -> None:
         """Begin to accept at ``address``."""
         self._listener = await listen(
-            address,
-            secret,
-            self.accept,
-            max_frame_bytes=self._max_frame_bytes,
-            allow_plain=allow_plain,
+            address, secret, self.accept, max_frame_bytes=self._max_frame_bytes
         )
 
     async def close(self) -> None:
@@ -279,7 +275,6 @@ async def serve_sessions(
     *,
     lost_limit_s: float = LOST_LIMIT_S,
     max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
-    allow_plain: bool = False,
 ) -> SessionListener:
     """Accept sessions at ``address``.
 
@@ -290,7 +285,6 @@ async def serve_sessions(
             returns a coroutine, the listener runs and owns it; should that fail, the session ends.
         lost_limit_s: Seconds without a connection after which a session ends.
         max_frame_bytes: Largest message to take or to send.
-        allow_plain: Bind where other machines can dial, although nothing is encrypted yet.
 
     Raises:
         AddressRefused: The address cannot be bound.
@@ -298,5 +292,5 @@ async def serve_sessions(
     listener = SessionListener(
         on_session, lost_limit_s=lost_limit_s, max_frame_bytes=max_frame_bytes
     )
-    await listener.listen(address, secret, allow_plain=allow_plain)
+    await listener.listen(address, secret)
     return listener

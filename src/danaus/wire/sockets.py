@@ -89,6 +89,24 @@ def make(endpoint: Endpoint) -> socket.socket:
     return sock
 
 
+def is_local(endpoint: Endpoint) -> bool:
+    """Tell by its address alone that whoever is there runs on this machine."""
+    if endpoint.family == socket.AF_UNIX:
+        return True
+    ip = ipaddress.ip_address(str(endpoint.sockaddr[0]).partition("%")[0])
+    mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
+    return (mapped or ip).is_loopback
+
+
+def peer_of(sock: socket.socket) -> Endpoint:
+    """Return where the other end is.
+
+    Raises:
+        OSError: It has left.
+    """
+    return Endpoint(socket.AddressFamily(sock.family), sock.getpeername())
+
+
 def tune(sock: socket.socket) -> None:
     """Set the options of a connected socket: no delay, and keepalive between machines.
 
@@ -100,7 +118,7 @@ def tune(sock: socket.socket) -> None:
         return
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     with contextlib.suppress(OSError):
-        if ipaddress.ip_address(sock.getpeername()[0].partition("%")[0]).is_loopback:
+        if is_local(peer_of(sock)):
             return
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_IDLE_S)
@@ -137,19 +155,12 @@ class BoundSocket:
 
     Args:
         address: Where to bind; port 0 takes a free one.
-        allow_plain: Bind where other machines can dial, although nothing is encrypted yet.
 
     Raises:
-        AddressRefused: It is in use, not of this machine, or not loopback without ``allow_plain``.
+        AddressRefused: It is in use, or not of this machine.
     """
 
-    def __init__(self, address: Address, *, allow_plain: bool = False) -> None:
-        if not address.is_loopback and not allow_plain:
-            raise AddressRefused(
-                str(address),
-                "other machines could dial it and connections are not encrypted (W-2); "
-                "bind 127.0.0.1, ::1 or a socket file, or pass allow_plain=True",
-            )
+    def __init__(self, address: Address) -> None:
         endpoint = resolve(address)[0]
         self.sock = make(endpoint)
         self._inode: int | None = None

@@ -246,9 +246,9 @@ class StoreServer:
         assert self._listener is not None
         return self._listener.address
 
-    async def listen(self, address: Address, secret: Secret, *, allow_plain: bool) -> None:
+    async def listen(self, address: Address, secret: Secret) -> None:
         """Begin to serve at ``address``."""
-        self._listener = await listen(address, secret, self.accept, allow_plain=allow_plain)
+        self._listener = await listen(address, secret, self.accept)
 
     def accept(self, channel: Channel) -> None:
         """Serve one more connection; its hello is the client's id."""
@@ -297,16 +297,14 @@ class StoreServer:
         self._table.gone(connection)
 
 
-async def serve_store(
-    address: Address, secret: Secret, *, allow_plain: bool = False
-) -> StoreServer:
+async def serve_store(address: Address, secret: Secret) -> StoreServer:
     """Serve an empty table at ``address`` on the running loop.
 
     Raises:
         AddressRefused: The address cannot be bound.
     """
     server = StoreServer()
-    await server.listen(address, secret, allow_plain=allow_plain)
+    await server.listen(address, secret)
     return server
 
 

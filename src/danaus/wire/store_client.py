@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import secrets
-import socket
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -34,6 +33,7 @@ from danaus.wire.store import (
     Set,
     Wait,
 )
+from danaus.wire.stream import Stream
 
 STORE_LIMIT_S = 300.0
 _PAUSE_S = 0.02
@@ -59,8 +59,8 @@ class StoreClient:
         self._client_id = secrets.token_bytes(CLIENT_ID_BYTES)
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
-        self._idle: list[socket.socket] = []
-        self._busy: set[socket.socket] = set()
+        self._idle: list[Stream] = []
+        self._busy: set[Stream] = set()
         self._closed = False
 
     def set(self, key: str, value: bytes, *, limit_s: float | None = None) -> None:
@@ -111,12 +111,10 @@ class StoreClient:
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
-            for sock in self._busy:
-                # Wakes the thread that is blocked in it, which then closes it.
-                with contextlib.suppress(OSError):
-                    sock.shutdown(socket.SHUT_RDWR)
-        for sock in idle:
-            sock.close()
+            for stream in self._busy:
+                stream.shut()  # wakes the thread that waits for it, which then closes it
+        for stream in idle:
+            stream.close()
 
     def _ask(self, request: Request, limit_s: float | None) -> Answer:
         deadline = Deadline.after(self.limit_s if limit_s is None else limit_s)
@@ -130,43 +128,43 @@ class StoreClient:
                 time.sleep(min(_PAUSE_S, deadline.remaining_s()))
 
     def _ask_once(self, request: Request, deadline: Deadline) -> Answer:
-        with self._connection(deadline) as sock:
-            send_frame(sock, [REQUESTS.encode(request)], deadline=deadline)
-            parts = recv_frame(sock, deadline=deadline)
+        with self._connection(deadline) as stream:
+            send_frame(stream, [REQUESTS.encode(request)], deadline=deadline)
+            parts = recv_frame(stream, deadline=deadline)
             answer = ANSWERS.decode(b"".join(parts), str(self.address))
             if answer.number != request.number:
                 raise ChannelClosed(str(self.address), "it answered another request")
             return answer
 
     @contextlib.contextmanager
-    def _connection(self, deadline: Deadline) -> Iterator[socket.socket]:
+    def _connection(self, deadline: Deadline) -> Iterator[Stream]:
         """Lend a connection; one that is not given back in order is closed."""
         with self._lock:
             if self._closed:
                 raise ChannelClosed(str(self.address), "this side closed its client")
-            sock = self._idle.pop() if self._idle else None
-        if sock is None:
-            sock = dial_peer(self.address, self._secret, self._client_id, deadline=deadline)
+            stream = self._idle.pop() if self._idle else None
+        if stream is None:
+            stream = dial_peer(self.address, self._secret, self._client_id, deadline=deadline)
         with contextlib.ExitStack() as stack:
-            stack.callback(sock.close)
-            self._note(sock, busy=True)
+            stack.callback(stream.close)
+            self._note(stream, busy=True)
             try:
-                yield sock
+                yield stream
             finally:
-                self._note(sock, busy=False)
-            if self._keeps(sock):
+                self._note(stream, busy=False)
+            if self._keeps(stream):
                 stack.pop_all()
 
-    def _keeps(self, sock: socket.socket) -> bool:
+    def _keeps(self, stream: Stream) -> bool:
         with self._lock:
             keeps = not self._closed and len(self._idle) < _MAX_IDLE
             if keeps:
-                self._idle.append(sock)
+                self._idle.append(stream)
         return keeps
 
-    def _note(self, sock: socket.socket, *, busy: bool) -> None:
+    def _note(self, stream: Stream, *, busy: bool) -> None:
         with self._lock:
-            (self._busy.add if busy else self._busy.discard)(sock)
+            (self._busy.add if busy else self._busy.discard)(stream)
             if busy and self._closed:
                 raise ChannelClosed(str(self.address), "this side closed its client")
 

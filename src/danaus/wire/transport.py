@@ -1,6 +1,6 @@
-"""Frames over one connected socket, on an asyncio loop.
+"""Frames over one open stream, on an asyncio loop.
 
-Owns the socket once started: reading into the parser's memory, writing without copying what is
+Owns the stream once started: reading into the parser's memory, writing without copying what is
 large, and the order of both.  Asks the loop only for readiness (``add_reader``), so that it
 behaves the same on asyncio's own loops and on uvloop.
 
@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import itertools
 import logging
-import socket
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -29,11 +27,11 @@ from danaus.wire.frame import (
     encode_head,
     flat,
 )
+from danaus.wire.stream import Stream
 
 _JOIN_BYTES = 16 * 1024  # up to here copying a frame together beats a longer system call
 _READS_PER_TURN = 16
 _WRITE_PER_TURN_BYTES = 8 << 20
-_IOVECS = 64
 _log = logging.getLogger("danaus.wire")
 
 
@@ -84,30 +82,27 @@ class Transport(Protocol):
 
 
 class SocketTransport:
-    """A transport over a connected, non-blocking stream socket.
+    """A transport over an open stream.
 
     Args:
-        sock: The socket; the transport closes it.
+        stream: The stream; the transport closes it.
         peer: The other end in words.
         max_frame_bytes: Largest frame to take or to send.
-        leftover: Bytes that were read behind the handshake.
     """
 
     def __init__(
         self,
-        sock: socket.socket,
+        stream: Stream,
         peer: str,
         *,
         max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
-        leftover: bytes = b"",
     ) -> None:
         self.peer = peer
-        self._sock = sock
-        self._fd = sock.fileno()
+        self._stream = stream
+        self._fd = stream.fileno()
         self._loop = asyncio.get_running_loop()
         self._max_frame_bytes = max_frame_bytes
         self._parser = FrameParser(peer, max_frame_bytes)
-        self._leftover = leftover
         self._receiver: Receiver | None = None
         self._reading = False
         self._ended: DanausError | None = None
@@ -126,11 +121,7 @@ class SocketTransport:
         self._loop.call_soon(self._begin)
 
     def _begin(self) -> None:
-        if self._ended is None:
-            leftover, self._leftover = self._leftover, b""
-            if leftover:
-                self._deliver(leftover)
-            self.resume()
+        self.resume()
 
     def pause(self) -> None:
         if self._reading:
@@ -141,20 +132,22 @@ class SocketTransport:
         if not self._reading and self._ended is None:
             self._reading = True
             self._loop.add_reader(self._fd, self._readable)
+            self._read_pending()
 
-    def _deliver(self, leftover: bytes) -> None:
-        try:
-            frames = self._parser.feed(leftover)
-        except FrameDamaged as damage:
-            self._lose(damage)
-            return
-        self._pass_on(frames)
+    def _read_pending(self) -> None:
+        """Read soon what has arrived already, if the stream holds something that no poll tells."""
+        if self._stream.pending:
+            self._loop.call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        if self._reading:  # not paused or ended since
+            self._readable()
 
     def _readable(self) -> None:
         for _ in range(_READS_PER_TURN):
             space = self._parser.space()
             try:
-                count = self._sock.recv_into(space)
+                count = self._stream.recv_into(space)
                 if not count:
                     self._lose(ChannelClosed(self.peer, self._how_it_left()))
                     return
@@ -170,6 +163,7 @@ class SocketTransport:
             self._pass_on(frames)
             if not self._reading or count < len(space):
                 return
+        self._read_pending()
 
     def _pass_on(self, frames: list[Frame]) -> None:
         if frames and self._receiver is not None:
@@ -229,10 +223,7 @@ class SocketTransport:
         out = self._out
         try:
             while out and budget > 0:
-                if len(out) == 1:
-                    sent = self._sock.send(out[0])
-                else:
-                    sent = self._sock.sendmsg(tuple(itertools.islice(out, _IOVECS)))
+                sent = self._stream.send(out)
                 budget -= sent
                 self._consume(sent)
         except (BlockingIOError, InterruptedError):
@@ -258,20 +249,10 @@ class SocketTransport:
         self._readable()
         if self._reading:
             # Came to the end of what had arrived, or of a turn's share of it.
-            if self._reads_left():
+            if self._stream.has_more():
                 self._loop.call_soon(self._read_out)
             elif self._broken is not None:
                 self._lose(self._broken)
-
-    def _reads_left(self) -> bool:
-        """Tell whether more bytes lie ready; an end or an error counts as one."""
-        try:
-            self._sock.recv(1, socket.MSG_PEEK)
-        except (BlockingIOError, InterruptedError):
-            return False
-        except OSError:
-            return True
-        return True
 
     def _consume(self, sent: int) -> None:
         self._written_bytes += sent
@@ -312,7 +293,7 @@ class SocketTransport:
         if self._awaiting_room:
             self._awaiting_room = False
             self._loop.remove_writer(self._fd)
-        self._sock.close()
+        self._stream.close()
         self._out.clear()
         for _, future in self._waiters:
             if not future.done():

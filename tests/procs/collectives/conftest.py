@@ -5,6 +5,7 @@ import contextlib
 import pytest
 import torch
 
+from danaus.testing.addresses import own_host
 from danaus.testing.groups import Site, form_all, member_names
 from danaus.testing.memory_group import MemoryHub
 from danaus.wire.secret import Secret
@@ -15,8 +16,14 @@ def _one_thread():
     torch.set_num_threads(1)
 
 
+def check_kind(kind):
+    if kind == "tls" and not own_host():
+        pytest.skip("this machine has no address but loopback")
+
+
 @pytest.fixture(params=["unix", "tcp"])
 def site_kind(request):
+    check_kind(request.param)
     return request.param
 
 
@@ -39,9 +46,10 @@ def sites(site_kind, tmp_path, secret):
         yield make
 
 
-@pytest.fixture(params=["memory", "unix", "tcp"])
+@pytest.fixture(params=["memory", "unix", "tcp", "tls"])
 def group_of(request, tmp_path, secret):
     """Return a function that makes a formed group: a list with each member's side."""
+    check_kind(request.param)
     with contextlib.ExitStack() as stack:
 
         def make(num, **options):

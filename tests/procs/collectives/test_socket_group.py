@@ -23,6 +23,7 @@ from danaus.core.errors import (
 from danaus.testing.groups import Member, Site, form_all, member_names, plan_shares, soon, together
 from danaus.wire.address import Address
 from danaus.wire.secret import Secret
+from danaus.wire.stream import Stream
 
 SCRIPT = Path(__file__).parent / "member_process.py"
 SOURCE = Path(__file__).parents[3] / "src"
@@ -100,7 +101,9 @@ def reduction(group, num_rounds=1, num_elements=NUM_ELEMENTS):
 
 
 EACH_ONCE = pytest.mark.parametrize(
-    ("site_kind", "what"), [("unix", "reduce"), ("tcp", "vote")], indirect=["site_kind"]
+    ("site_kind", "what"),
+    [("unix", "reduce"), ("tcp", "vote"), ("tls", "reduce")],
+    indirect=["site_kind"],
 )
 
 
@@ -303,12 +306,12 @@ class OneMessage:
 @pytest.mark.parametrize("at", [0, 5, HEADER_BYTES - 1, HEADER_BYTES, HEADER_BYTES + 7])
 def test_a_flipped_bit_on_the_way_ends_the_lane(at):
     near, far = socket.socketpair()
-    sender = Lane("b", near)
+    sender = Lane("b", Stream(near))
     sender.send(Outgoing(Kind.SMALL, 0, 0, memoryview(b"the payload")))
     sender.push()
     data = bytearray(far.recv(1000))
     near2, far2 = socket.socketpair()
-    receiver = Lane("a", far2)
+    receiver = Lane("a", Stream(far2))
     exchange = OneMessage()
     data[at] ^= 4
     near2.sendall(data)
@@ -321,7 +324,7 @@ def test_a_flipped_bit_on_the_way_ends_the_lane(at):
 
 def test_a_message_of_another_exchange_ends_the_lane():
     near, far = socket.socketpair()
-    sender, receiver = Lane("b", near), Lane("a", far)
+    sender, receiver = Lane("b", Stream(near)), Lane("a", Stream(far))
     sender.number = 7
     sender.send(Outgoing(Kind.SMALL, 0, 0, memoryview(b"late")))
     sender.push()
@@ -333,9 +336,9 @@ def test_a_message_of_another_exchange_ends_the_lane():
 
 def test_a_message_is_taken_in_any_portions():
     near, far = socket.socketpair()
-    receiver, exchange = Lane("a", far), OneMessage()
+    receiver, exchange = Lane("a", Stream(far)), OneMessage()
     other, other_far = socket.socketpair()
-    sender = Lane("b", other)
+    sender = Lane("b", Stream(other))
     sender.send(Outgoing(Kind.SMALL, 0, 0, memoryview(b"the payload")))
     sender.push()
     for byte in other_far.recv(1000):

@@ -3,6 +3,7 @@
 import pytest
 from tests.procs.ft.transfer_parts import DonorSite
 
+from danaus.testing.addresses import own_host
 from danaus.wire.address import Address
 from danaus.wire.secret import Secret
 
@@ -12,8 +13,10 @@ def secret():
     return Secret.generate()
 
 
-@pytest.fixture(params=["unix", "tcp"])
+@pytest.fixture(params=["unix", "tcp", "tls"])
 def kind(request):
+    if request.param == "tls" and not own_host():
+        pytest.skip("this machine has no address but loopback")
     return request.param
 
 
@@ -24,7 +27,8 @@ def donors(kind, tmp_path, secret):
 
     def make(num, **options):
         for _ in range(num):
-            place = f"unix:{tmp_path}/{len(made)}" if kind == "unix" else "tcp:127.0.0.1:0"
+            host = own_host() if kind == "tls" else "127.0.0.1"
+            place = f"unix:{tmp_path}/{len(made)}" if kind == "unix" else f"tcp:{host}:0"
             made.append(DonorSite(Address.parse(place), secret, **options))
         return made[-num:]
 

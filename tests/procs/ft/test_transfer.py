@@ -166,7 +166,7 @@ def test_a_broken_connection_is_resumed_where_it_ended(donors, secret):
 def test_a_connection_that_breaks_every_time_is_given_up(donors, secret):
     (site,) = donors(1)
     site.server.publish(5, state())
-    relay = Relay(site.address, end_at=90)  # right after the handshake
+    relay = Relay(site.address, end_at=3000)  # after the handshake, before a chunk
     with pytest.raises(TransferFailed) as failed:
         fetch({"d": relay.address}, secret, 5, into=empty_like(state()), deadline=soon())
     relay.close()

@@ -61,8 +61,10 @@ class Relay:
 
     def __init__(self, target, *, flip_at=(), end_at=None):
         self._target, self._flip_at, self._end_at = target, set(flip_at), end_at
-        self._bound = socket.create_server(("127.0.0.1", 0))
-        self.address = Address.tcp("127.0.0.1", self._bound.getsockname()[1])
+        # Beside the donor: what is said on this machine alone would be plain.
+        host = target.host or "127.0.0.1"
+        self._bound = socket.create_server((host, 0))
+        self.address = Address.tcp(host, self._bound.getsockname()[1])
         self.num_connections = 0
         self._threads = [threading.Thread(target=self._accept)]
         self._threads[0].start()

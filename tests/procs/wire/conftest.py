@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import tempfile
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from pathlib import Path
@@ -13,6 +14,8 @@ import pytest
 import uvloop
 from tests.procs.wire.harness import ChannelPair, Run
 
+from danaus.testing.addresses import own_host
+from danaus.wire import sockets
 from danaus.wire.address import Address
 from danaus.wire.channel import Channel, dial, listen, memory_pair
 from danaus.wire.secret import Secret
@@ -56,16 +59,41 @@ def short_dir() -> Iterator[Path]:
         yield Path(path)
 
 
-@pytest.fixture(params=["unix", "tcp", "tcp6"])
+@pytest.fixture
+def far_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this machine's loopback count as another machine, so that connections are TLS."""
+    monkeypatch.setattr(
+        sockets, "is_local", lambda endpoint: endpoint.family == socket.AF_UNIX, raising=True
+    )
+
+
+@pytest.fixture
+def own_address() -> Address:
+    """An address of this machine that others could dial."""
+    if not (host := own_host()):
+        pytest.skip("this machine has no address but loopback")
+    return Address.tcp(host, 0)
+
+
+@pytest.fixture(params=["unix", "tcp", "tcp6", "tls"])
 def address(request: pytest.FixtureRequest, short_dir: Path) -> Address:
     if request.param == "unix":
         return Address.unix(short_dir / "s")
-    return Address.tcp("127.0.0.1" if request.param == "tcp" else "::1", 0)
+    if request.param == "tls":
+        request.getfixturevalue("far_loopback")
+    return Address.tcp("::1" if request.param == "tcp6" else "127.0.0.1", 0)
 
 
-@pytest.fixture(params=["memory", "unix", "tcp"])
+@pytest.fixture(params=["memory", "unix", "tcp", "tls", "tls_own"])
 def channel_pair(request: pytest.FixtureRequest, short_dir: Path, secret: Secret) -> ChannelPair:
     """The contract of a channel: dialler's end, acceptor's end."""
+    where = Address.unix(short_dir / "c")
+    if request.param in ("tcp", "tls"):
+        where = Address.tcp("127.0.0.1", 0)
+    elif request.param == "tls_own":
+        where = request.getfixturevalue("own_address")
+    if request.param == "tls":
+        request.getfixturevalue("far_loopback")
 
     @contextlib.asynccontextmanager
     async def memory() -> AsyncIterator[tuple[Channel, Channel]]:
@@ -75,10 +103,7 @@ def channel_pair(request: pytest.FixtureRequest, short_dir: Path, secret: Secret
         acceptor.close()
 
     @contextlib.asynccontextmanager
-    async def sockets() -> AsyncIterator[tuple[Channel, Channel]]:
-        where = Address.unix(short_dir / "c")
-        if request.param == "tcp":
-            where = Address.tcp("127.0.0.1", 0)
+    async def real() -> AsyncIterator[tuple[Channel, Channel]]:
         accepted: asyncio.Queue[Channel] = asyncio.Queue()
         listener = await listen(where, secret, accepted.put_nowait)
         dialler = await dial(listener.address, secret, b"hi")
@@ -90,4 +115,4 @@ def channel_pair(request: pytest.FixtureRequest, short_dir: Path, secret: Secret
             acceptor.close()
             await listener.close()
 
-    return memory if request.param == "memory" else sockets
+    return memory if request.param == "memory" else real

@@ -27,6 +27,7 @@ from danaus.wire.channel import Channel, dial, listen
 from danaus.wire.frame import Head, Kind, encode_head
 from danaus.wire.handshake import Dialler
 from danaus.wire.secret import Secret
+from danaus.wire.stream import Stream
 
 
 def soon() -> Deadline:
@@ -41,7 +42,7 @@ def listener(address: Address, secret: Secret) -> Iterator[PeerListener]:
 
 
 @contextlib.contextmanager
-def pair(listener: PeerListener, secret: Secret) -> Iterator[tuple[socket.socket, socket.socket]]:
+def pair(listener: PeerListener, secret: Secret) -> Iterator[tuple[Stream, Stream]]:
     with (
         dial_peer(listener.address, secret, b"pair", deadline=soon()) as a,
         listener.take(b"pair", soon()) as b,
@@ -99,24 +100,28 @@ def test_sockets_are_claimed_by_their_hello(listener: PeerListener, secret: Secr
 def test_a_taker_waits_for_its_peer(listener: PeerListener, secret: Secret) -> None:
     with ThreadPoolExecutor() as pool:
         taking = pool.submit(listener.take, b"late", soon())
-        with dial_peer(listener.address, secret, b"late", deadline=soon()), taking.result() as sock:
-            assert sock.gettimeout() is None
+        with (
+            dial_peer(listener.address, secret, b"late", deadline=soon()) as a,
+            taking.result() as b,
+        ):
+            send_frame(b, [b"here"])
+            assert recv_frame(a, deadline=soon()) == [b"here"]
 
 
 def test_prefixes_go_to_callbacks(listener: PeerListener, secret: Secret) -> None:
     said: list[bytes] = []
     done = threading.Semaphore(0)
 
-    def take(sock: socket.socket, hello: bytes) -> None:
+    def take(stream: Stream, hello: bytes) -> None:
         said.append(hello)
-        sock.close()
+        stream.close()
         done.release()
 
     with dial_peer(listener.address, secret, b"xfer early", deadline=soon()) as early:
-        assert early.recv  # it waits unclaimed, or comes while we register: both are right
+        assert early.is_open  # it waits unclaimed, or comes while we register: both are right
         listener.on_hello(b"xfer", take)
         assert done.acquire(timeout=10.0)
-    listener.on_hello(b"xfer special", lambda sock, hello: take(sock, b"special"))
+    listener.on_hello(b"xfer special", lambda stream, hello: take(stream, b"special"))
     for hello in (b"xfer 1", b"xfer special 2"):
         dial_peer(listener.address, secret, hello, deadline=soon()).close()
         assert done.acquire(timeout=10.0)
@@ -180,7 +185,7 @@ def test_a_peer_that_stops_in_the_middle_is_given_up(
     listener: PeerListener, secret: Secret
 ) -> None:
     with pair(listener, secret) as (a, b):
-        a.sendall(encode_head(Kind.MESSAGE, [b"never comes"]))
+        a.send([encode_head(Kind.MESSAGE, [b"never comes"])])
         with pytest.raises(DeadlinePassed):
             recv_frame(b, deadline=Deadline.after(0.05))
         with pytest.raises(DeadlinePassed):
@@ -194,7 +199,7 @@ def test_damage_is_noticed(listener: PeerListener, secret: Secret) -> None:
     head = encode_head(Kind.MESSAGE, [b"payload"])
     for words in (b"x" * 100, head + b"Payload", head[:30] + b"!" + head[31:] + b"payload"):
         with pair(listener, secret) as (a, b):
-            a.sendall(words)
+            a.send([words])
             with pytest.raises(FrameDamaged):
                 recv_frame(b, deadline=soon())
     with pair(listener, secret) as (a, b):

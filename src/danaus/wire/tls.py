@@ -1,0 +1,140 @@
+"""Who a process is in TLS: the job's authority, or the user's own (W-2).
+
+Owns certificates and contexts; streams are ``stream``'s, and when TLS is spoken is ``opening``'s.
+
+The job's authority follows from the job's secret, so that nothing but the secret has to travel:
+an Ed25519 key derived from it signs its own certificate, all of whose fields are fixed.  Every
+process of the job derives the same, shows it, and takes nothing else.  The secret file may name
+the user's own authority instead (``secret.Authority``).
+
+Invariants:
+    TLS 1.3 only, and both ends show a certificate and require one.
+    No key is ever written to a disk.
+    The secret is proven inside TLS as it is without, over both ends' certificates: one that a
+    user's authority has signed for somebody else does not let them stand in between.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import functools
+import os
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from danaus.core.errors import ConfigError
+from danaus.wire.secret import Authority, Secret, read_private
+
+_KEY_PURPOSE = b"danaus tls key 1"
+_NAME = "danaus job"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """One end of any number of connections.
+
+    Args:
+        dials: The context for connections that this process opens.
+        accepts: The context for connections that it accepts.
+        certificate: What it shows, in DER.
+    """
+
+    dials: ssl.SSLContext
+    accepts: ssl.SSLContext
+    certificate: bytes
+
+
+@functools.lru_cache(maxsize=8)
+def identity(secret: Secret) -> Identity:
+    """Return who the holders of ``secret`` are in TLS; made once per process.
+
+    Raises:
+        ConfigError: The user's own authority cannot be used.
+    """
+    certificate, key, trusted = (
+        _derived(secret) if secret.authority is None else _read(secret.authority)
+    )
+    try:
+        dials = _context(ssl.PROTOCOL_TLS_CLIENT, certificate + key, trusted)
+        accepts = _context(ssl.PROTOCOL_TLS_SERVER, certificate + key, trusted)
+        shown = ssl.PEM_cert_to_DER_cert(_first(certificate))
+    except (ssl.SSLError, ValueError) as error:
+        raise ConfigError(
+            f"the TLS authority that the secret names cannot be used: {error}",
+            "a certificate, its key without a passphrase, and its authority, all in PEM",
+        ) from error
+    accepts.num_tickets = 0  # every connection proves itself anew
+    return Identity(dials, accepts, shown)
+
+
+def _context(kind: int, own: bytes, trusted: bytes) -> ssl.SSLContext:
+    context = ssl.SSLContext(kind)
+    context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False  # it is the job that is proven, wherever its processes are
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(cadata=trusted.decode("ascii"))
+    with _as_file(own) as path:
+        context.load_cert_chain(path)
+    return context
+
+
+@contextlib.contextmanager
+def _as_file(data: bytes) -> Iterator[str]:
+    """Lend a path under which OpenSSL reads ``data``: memory of this process, never a disk."""
+    fd = os.memfd_create("danaus", os.MFD_CLOEXEC)
+    try:
+        os.write(fd, data)
+        yield f"/proc/self/fd/{fd}"
+    finally:
+        os.close(fd)
+
+
+def _first(chain: bytes) -> str:
+    """Return the first certificate of a chain in PEM: the one that is shown as one's own."""
+    text = chain.decode("ascii")
+    start, end = text.find(ssl.PEM_HEADER), text.find(ssl.PEM_FOOTER)
+    if start < 0 or end < start:
+        raise ValueError("it holds no certificate")
+    return text[start : end + len(ssl.PEM_FOOTER)]
+
+
+def _derived(secret: Secret) -> tuple[bytes, bytes, bytes]:
+    """Return certificate, key and authority that follow from the secret alone, in PEM."""
+    # Not needed, and a tenth of a second, where no connection leaves the machine.
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+    from cryptography.x509.oid import NameOID
+
+    key = Ed25519PrivateKey.from_private_bytes(secret.mac(_KEY_PURPOSE, b""))
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, _NAME)])
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), 1)
+        # No clock of a job's machines is relied on: who holds the secret is what counts.
+        .not_valid_before(dt.datetime(2000, 1, 1))  # noqa: DTZ001 (UTC by definition)
+        .not_valid_after(dt.datetime(9999, 12, 31))  # noqa: DTZ001
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, None)
+        .public_bytes(Encoding.PEM)
+    )
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return certificate, private, certificate
+
+
+def _read(authority: Authority) -> tuple[bytes, bytes, bytes]:
+    """Return certificate, key and authority of the user's own, in PEM."""
+    return (
+        _file("TLS certificate", authority.certificate),
+        read_private(authority.key, f"TLS key {authority.key}"),
+        _file("TLS authority", authority.authority),
+    )
+
+
+def _file(what: str, path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise ConfigError(f"{what} {path}", f"cannot be read: {error.strerror}") from error
