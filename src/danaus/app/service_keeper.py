@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import BinaryIO
 
 from danaus.actor import procfs
+from danaus.actor.log_tail import tail
 from danaus.actor.restart import RestartBudget
 from danaus.app.events import SERVICE, Event
 from danaus.app.run_folder import RunFolder
@@ -106,38 +107,47 @@ class ServiceKeeper:
     async def _keep(self) -> None:
         pause_s = _RESTART_AFTER_S
         while not self._stopping.is_set():
-            self._process = process = await self._start()
             began = time.monotonic()
-            try:
-                async with asyncio.TaskGroup() as tasks:
-                    greeter = tasks.create_task(self._greet(process))
-                    if (
-                        self._stopping.is_set()
-                    ):  # ``stop`` found no process: this one was on its way
-                        _kill(process)
-                    code = await process.wait()
-                    greeter.cancel()
-            finally:
-                _kill(process)
-                await process.wait()
-            self._journal.record(
-                Event.SERVICE_EXITED,
-                pid=process.pid,
-                signal=_signal_name(code),
-                reason=f"exit code {code}",
-                expected=self._stopping.is_set(),
-            )
-            self._resume = False
-            self._attempt += 1
+            how = await self._see_through()
             # One that cannot even begin (a full disk, say) is tried again less and less often.
             short_lived = time.monotonic() - began < _SHORT_LIFE_S
             pause_s = min(2 * pause_s, _RESTART_LIMIT_S) if short_lived else _RESTART_AFTER_S
             if not self._stopping.is_set():
-                self._count_failure(f"exit code {code}")
+                self._count_failure(how)
                 away_s = pause_s + self._hold_restart_s
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._stopping.wait(), away_s)
                 self._hold_restart_s = 0.0
+
+    async def _see_through(self) -> str:
+        """Start the service and see it to its end; return how it ended."""
+        try:
+            self._process = process = await self._start()
+        except OSError as error:  # no memory, no descriptor: there may be some again
+            how = f"it cannot be started: {error}"
+            self._journal.record(Event.SERVICE_EXITED, reason=how, expected=False)
+            return how
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                greeter = tasks.create_task(self._greet(process))
+                if self._stopping.is_set():  # ``stop`` found no process: this was on its way
+                    _kill(process)
+                code = await process.wait()
+                greeter.cancel()
+        finally:
+            _kill(process)
+            await process.wait()
+        how = f"exit code {code}"
+        self._journal.record(
+            Event.SERVICE_EXITED,
+            pid=process.pid,
+            signal=_signal_name(code),
+            reason=how,
+            expected=self._stopping.is_set(),
+        )
+        self._resume = False
+        self._attempt += 1
+        return how
 
     async def stop(self) -> None:
         """Ask the service to end; kill it if it does not."""
@@ -156,12 +166,12 @@ class ServiceKeeper:
         if self._budget.decide((0,), 1, time.monotonic()).restart:
             return
         policy = self._budget.policy
-        written = self._folder.log_path("quorum").read_text(errors="replace").splitlines()
+        written = tail(self._folder.log_path("quorum"), 1)
         raise RestartsExhausted(
             name=SERVICE,
             restarts=policy.intensity,
             period_s=policy.period_s,
-            last=f"{how}: {written[-1]}" if written else how,
+            last=": ".join((how, *written)),
         )
 
     async def _start(self) -> asyncio.subprocess.Process:
@@ -176,11 +186,16 @@ class ServiceKeeper:
                 start_new_session=True,
             )
         stat = procfs.read_stat(process.pid)
-        self._folder.save_addresses(
-            quorum=self.address,
-            quorum_pid=process.pid,
-            quorum_started=stat.started if stat is not None else 0,
-        )
+        try:
+            self._folder.save_addresses(
+                quorum=self.address,
+                quorum_pid=process.pid,
+                quorum_started=stat.started if stat is not None else 0,
+            )
+        except OSError:
+            _kill(process)  # a later controller would not find it
+            await process.wait()
+            raise
         self._journal.record(
             Event.SERVICE_RESTARTED if self._attempt else Event.SERVICE_STARTED,
             pid=process.pid,
@@ -239,6 +254,9 @@ class ServiceKeeper:
                 self._journal.record(Event.SERVICE_SILENT, pid=process.pid, reason=str(error))
                 _kill(process)
                 return
+            except OSError:  # of this process (no descriptor left): it tells nothing of the service
+                await asyncio.sleep(_GREET_EVERY_S)
+                continue
             await session.close()
             limit_s = _GREET_LIMIT_S
             await asyncio.sleep(_GREET_EVERY_S)

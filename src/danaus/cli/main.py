@@ -3,7 +3,7 @@
 Owns the list of commands, the help, and exit codes:
 
     0    done                          2    the input cannot be used: one sentence says why
-    1    it ran and failed             130  stopped by Ctrl-C
+    1    it ran and failed             130  stopped by Ctrl-C (128 + its number: by a signal)
 
 A command is a module of this room with ``run(arguments) -> exit code``; it is imported when it is
 called, so that help is there at once and needs no torch.

@@ -1,20 +1,34 @@
-"""The keeper of the quorum service: it ends when it is told to, whatever it is just doing."""
+"""The keeper of the quorum service: what it does when it cannot, and when it shall not any more."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from danaus.app.run_folder import RunFolder
 from danaus.app.service_keeper import ServiceKeeper
 from danaus.app.settings import RunConfig
 from danaus.core.journal import Journal
+from danaus.testing.watching import RunWatch
 
 LIMIT_S = 20.0
 
 
-def test_a_stop_while_the_service_is_being_started_ends_it(tmp_path: Path) -> None:
-    async def stopped_at_once(keeper: ServiceKeeper) -> None:
+@pytest.fixture
+def keeper(tmp_path: Path) -> Iterator[ServiceKeeper]:
+    settings = RunConfig(run_dir=tmp_path / "run")
+    with (
+        RunFolder.create(tmp_path / "run", settings) as folder,
+        Journal(folder.journal_path) as journal,
+    ):
+        yield ServiceKeeper(folder, settings, journal, resume=False, heal=True)
+
+
+def test_a_stop_while_the_service_is_being_started_ends_it(keeper: ServiceKeeper) -> None:
+    async def stopped_at_once() -> None:
         async with asyncio.timeout(LIMIT_S):
             running = asyncio.ensure_future(keeper.run())
             await asyncio.sleep(0)  # it begins; there is no process yet
@@ -22,11 +36,26 @@ def test_a_stop_while_the_service_is_being_started_ends_it(tmp_path: Path) -> No
             await keeper.stop()
             await running
 
-    settings = RunConfig(run_dir=tmp_path / "run")
-    with (
-        RunFolder.create(tmp_path / "run", settings) as folder,
-        Journal(folder.journal_path) as journal,
-    ):
-        keeper = ServiceKeeper(folder, settings, journal, resume=False, heal=True)
-        asyncio.run(stopped_at_once(keeper))
-        assert keeper.pid is None
+    asyncio.run(stopped_at_once())
+    assert keeper.pid is None
+
+
+def test_a_service_that_cannot_be_started_is_tried_again(
+    keeper: ServiceKeeper, tmp_path: Path
+) -> None:
+    folder = RunFolder.open(tmp_path / "run")
+    watch = RunWatch(folder)
+    log = folder.log_path("quorum")
+    log.mkdir()
+
+    async def started_in_the_end() -> None:
+        async with asyncio.timeout(LIMIT_S):
+            running = asyncio.ensure_future(keeper.run())
+            await asyncio.to_thread(watch.until, "a try", lambda: watch.events("service_exited"))
+            log.rmdir()
+            await asyncio.to_thread(watch.until, "a start", lambda: watch.events("service_started"))
+            await keeper.stop()
+            await running
+
+    asyncio.run(started_in_the_end())
+    assert "cannot be started" in watch.events("service_exited")[0]["reason"]
