@@ -232,7 +232,8 @@ class Lab:
             to_do = f"danaus lab down --name {self.name}, then up"
             return LabStatus(plan, hosts, (f"its switch is gone: {to_do}",), {}, secret)
         counts = dropped(carry_out(LIST_COMMAND, pid=pid))
-        return LabStatus(plan, hosts, relay_problems(switch.running()), counts, secret)
+        problems = relay_problems(self._works.relays(state), switch.running())
+        return LabStatus(plan, hosts, problems, counts, secret)
 
     def log_path(self, node: str) -> Path:
         """Return the file that a node's processes write to."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from danaus.app.lab_init import Known
@@ -75,10 +75,18 @@ def agent_words(running: Mapping[str, Known]) -> str:
     return f"up, its agent ended: {ended}" if ended else "up"
 
 
-def relay_problems(running: Mapping[str, Known]) -> tuple[str, ...]:
-    """Say which relays have ended by themselves: nothing gets through there any more."""
-    return tuple(
-        f"{name} ended by {known.ended}: nothing passes there until danaus lab link is told again"
-        for name, known in sorted(running.items())
-        if known.ended
-    )
+def relay_problems(wanted: Iterable[str], running: Mapping[str, Known]) -> tuple[str, ...]:
+    """Say which relays are not there: nothing gets through, or all of it at full speed.
+
+    Args:
+        wanted: The relays that there shall be, by name.
+        running: What the switch runs or ran.
+    """
+    to_do = "until danaus lab link is told again"
+    problems = []
+    for name in sorted(wanted):
+        if name not in running:
+            problems.append(f"{name} was never started: its link is not as it should be {to_do}")
+        elif running[name].ended:
+            problems.append(f"{name} ended by {running[name].ended}: nothing passes there {to_do}")
+    return tuple(problems)

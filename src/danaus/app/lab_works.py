@@ -143,7 +143,7 @@ class LabWorks:
         switch = self.node(SWITCH)
         carry_out_lines(part_lines(state.plan, host), pid=switch.living_pid(), tolerant=True)
         self.node(host).kill()
-        switch.want(self._relays(state))
+        switch.want(self.relays(state))
         self.apply_rules(state)
 
     def start(self, state: LabState, host: str) -> None:
@@ -216,7 +216,7 @@ class LabWorks:
         pid = switch.living_pid()
         chosen = shaping(plan.link(node), frozenset(state.kernel))
         own = {relay_name(node, network) for network in plan.networks}
-        others = {name: argv for name, argv in self._relays(state).items() if name not in own}
+        others = {name: argv for name, argv in self.relays(state).items() if name not in own}
         switch.want(others)
         for network in plan.networks:
             carry_out_lines(straight_lines(plan, node, network), pid=pid, tolerant=True)
@@ -224,7 +224,7 @@ class LabWorks:
             if chosen.relayed:
                 carry_out_lines(relay_lines(plan, node, network), pid=pid)
         if chosen.relayed:
-            switch.want(self._relays(state))
+            switch.want(self.relays(state))
             for network in plan.networks:
                 self._wait_relaying(plan, node, network)
 
@@ -239,7 +239,7 @@ class LabWorks:
             if qdisc:
                 carry_out(("tc", "qdisc", "add", "dev", device, *qdisc), pid=pid)
 
-    def _relays(self, state: LabState) -> dict[str, tuple[str, ...]]:
+    def relays(self, state: LabState) -> dict[str, tuple[str, ...]]:
         """Return the relays that there shall be."""
         plan, kernel = state.plan, frozenset(state.kernel)
         return {

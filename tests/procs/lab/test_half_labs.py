@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from tests.procs.lab.lab_parts import left_behind, wait
 import danaus
 from danaus.app.lab import Lab as StandingLab
 from danaus.app.lab_folder import LABS
+from danaus.app.lab_init import start_time
 from danaus.app.lab_plan import LabPlan
 from danaus.testing.lab import Lab
 
@@ -65,14 +67,23 @@ def test_the_hosts_of_a_test_end_with_the_test(tmp_path):
     assert left_behind(tmp_path, folder.name) == []
 
 
-def test_a_lab_of_before_the_machine_started_again_is_cleared(tmp_path):
-    with Lab(hosts=1, folder=tmp_path) as lab:
-        pid_file = tmp_path / lab.name / "host1" / "pid"
-        living = pid_file.read_text()
-        pid, started, _ = living.split()
-        pid_file.write_text(f"{pid} {started} another-boot\n")
-        assert lab.pid("host1") is None
-        pid_file.write_text(living)
+def test_a_lab_of_before_the_machine_started_again_is_cleared_and_no_stranger_is_hurt(tmp_path):
+    with Lab(hosts=1, folder=tmp_path / "labs") as lab:
+        shutil.copytree(tmp_path / "labs" / lab.name, tmp_path / "kept")
+    with subprocess.Popen(["sleep", "1000"]) as stranger:
+        try:
+            (tmp_path / "kept").rename(tmp_path / "labs" / lab.name)
+            for node in ("switch", "host1"):
+                now = f"{stranger.pid} {start_time(stranger.pid)} another-boot\n"
+                (tmp_path / "labs" / lab.name / node / "pid").write_text(now)
+            again = StandingLab(lab.name, labs=tmp_path / "labs", owned=True)
+            assert again.pid("host1") is None
+            assert again.status().problems
+            assert again.down()
+            assert left_behind(tmp_path / "labs", lab.name) == []
+            assert stranger.poll() is None
+        finally:
+            stranger.kill()
 
 
 def danaus_lab(*words: str, **options: object) -> subprocess.CompletedProcess[str]:

@@ -74,9 +74,10 @@ def test_what_became_of_processes_is_said():
     assert agent_words({}) == "up, no agent"
     assert agent_words({"agent": Known([], 3)}) == "up"
     assert agent_words({"agent": Known([], 3, "SIGKILL")}) == "up, its agent ended: SIGKILL"
-    running = {"relay-host1-0": Known([], 3, "SIGKILL"), "relay-host2-0": Known([], 4)}
-    (problem,) = relay_problems(running)
-    assert problem.startswith("relay-host1-0 ended by SIGKILL: nothing passes")
+    running = {"r1": Known([], 3, "SIGKILL"), "r2": Known([], 4), "old": Known([], 5, "SIGKILL")}
+    ended, missing = relay_problems(("r1", "r2", "r3"), running)
+    assert ended.startswith("r1 ended by SIGKILL: nothing passes")
+    assert missing.startswith("r3 was never started")
 
 
 def test_a_person_is_told_what_is_cut_slow_and_down():
