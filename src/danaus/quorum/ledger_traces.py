@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 TAIL_BYTES = 1 << 18
+_STEPS = ("committed", "rolled_back")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,21 +33,29 @@ def read_traces(folder: Path) -> LedgerTraces:
             of = _number(epoch[0]) if isinstance(epoch, list) and epoch else 0
             term = max(term, of, _number(line.get("term")))
             # What a later term has rolled back does not count, however far it had come.
-            if line.get("line") in ("committed", "rolled_back"):
+            if line.get("line") in _STEPS:
                 of = max(of, _number(line.get("term")))
                 furthest = max(furthest, (of, _number(line.get("step"))))
     return LedgerTraces(furthest[1], term)
 
 
 def _tail(path: Path) -> list[dict[str, Any]]:
-    """Return the whole lines in the last part of a file that can be read as such."""
+    """Return the whole lines in the last part of a file, of more of it if none is of a step."""
+    length = TAIL_BYTES
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - TAIL_BYTES))
-            data = file.read()
+            while True:
+                file.seek(max(0, size - length))
+                lines = _whole_lines(file.read())
+                if length >= size or any(line.get("line") in _STEPS for line in lines):
+                    return lines
+                length *= 4
     except OSError:
         return []
+
+
+def _whole_lines(data: bytes) -> list[dict[str, Any]]:
     lines = []
     for raw in data.splitlines():
         try:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from danaus.quorum.events import Announce, JoinAsked, TimePassed
-from danaus.quorum.ledger_traces import LedgerTraces, read_traces
+from danaus.quorum.ledger_traces import TAIL_BYTES, LedgerTraces, read_traces
 from danaus.quorum.messages import Epoch, Join, StepReport
 from danaus.quorum.service_options import ServiceOptions, read_options
 from danaus.quorum.state import QuorumMachine
@@ -56,6 +56,15 @@ def test_ledgers_tell_the_last_step_and_the_highest_term(tmp_path: Path) -> None
     assert read_traces(tmp_path) == LedgerTraces(steps=5, term=3)
     (tmp_path / "c-0.jsonl").write_text('{"line":"committed","step":6,"epoch":[3,1]}\n')
     assert read_traces(tmp_path) == LedgerTraces(steps=6, term=3)
+
+
+def test_a_step_of_more_samples_than_the_tail_holds_is_found(tmp_path: Path) -> None:
+    samples = ",".join(str(2 * each) for each in range(TAIL_BYTES // 4))
+    (tmp_path / "a-0.jsonl").write_text(
+        f'{{"line":"committed","step":9,"epoch":[1,2],"samples":["{samples}"]}}\n'
+        '{"line":"opened","at":1}\n'
+    )
+    assert read_traces(tmp_path) == LedgerTraces(steps=9, term=1)
 
 
 def test_a_first_start_begins_at_the_first_epoch(tmp_path: Path) -> None:
