@@ -82,6 +82,9 @@ class Mesh:
     def __len__(self) -> int:
         return self._region.num_points
 
+    def __iter__(self) -> Iterator[Point]:
+        return self.points()
+
 
 class HostMesh(Mesh):
     """Hosts, each with its agent.
@@ -121,6 +124,9 @@ class HostMesh(Mesh):
 
         Returns:
             The processes, on the axes of the hosts followed by those of ``per_host``.
+
+        Raises:
+            ConfigError: A mesh of this name and incarnation was started here before.
         """
         name = check_name(name or f"procs{next(_numbers)}", "the name of a mesh")
         inner = Extent.of(dict(per_host or {}))
@@ -136,14 +142,12 @@ class HostMesh(Mesh):
             for rank, host in enumerate(hosts)
         )
         runtime = get_runtime()
+        runtime.claim(_names(refs))
         mesh_id, owner = runtime.new_mesh_id(name), runtime.context().actor_key
         event = MeshOwned(mesh_id, name, owner, tuple(extent.points()), _names(refs))
         owned = OwnedProcs(mesh_id, name, refs)
         runtime.io.post(lambda: runtime.start_procs(owned, event, hosts=hosts, env=dict(env or {})))
         return ProcMesh(extent.region(), refs, name=name, mesh_id=mesh_id, owned=owned)
-
-    def __iter__(self) -> Iterator[Point]:
-        return self.points()
 
     def __repr__(self) -> str:
         return f"HostMesh({self.extent}: {', '.join(host.name for host in self.hosts)})"
@@ -281,9 +285,6 @@ class ProcMesh(Mesh):
     ) -> None:
         await self.stop()
 
-    def __iter__(self) -> Iterator[Point]:
-        return self.points()
-
     def __repr__(self) -> str:
         return f"ProcMesh({self.name}: {self.extent})"
 
@@ -359,9 +360,6 @@ class ActorMesh(Mesh, Generic[A]):
         if self._target is None or self._target.runtime is not runtime:
             self._target = Target(runtime, self._mesh_id, self.mesh_name, self._region, self._refs)
         return MeshEndpoint(self._target, spec)
-
-    def __iter__(self) -> Iterator[Point]:
-        return self.points()
 
     def __repr__(self) -> str:
         return f"ActorMesh({self.mesh_name}: {self._cls.__qualname__} on {self.extent})"

@@ -82,6 +82,7 @@ class Runtime:
         self._user_loop: LoopThread | None = None
         self._making = threading.Lock()
         self._mesh_numbers = itertools.count(1)
+        self._claimed: set[ProcessName] = set()
         self._token = secrets.token_hex(3)
         self._hosting = Hosting(self)
         self.supervisor = Supervisor(self._hosting, self._fault_hook)
@@ -106,6 +107,24 @@ class Runtime:
         return f"{name}.{self._token}{os.getpid():x}.{next(self._mesh_numbers)}"
 
     # -- what is spawned from here -------------------------------------------------------------
+
+    def claim(self, processes: tuple[ProcessName, ...]) -> None:
+        """Take the names of processes that are about to be spawned from here, from any thread.
+
+        What a process is told and what becomes of it goes by its name: no two share one.
+
+        Raises:
+            ConfigError: One was taken before.
+        """
+        with self._making:
+            taken = self._claimed.intersection(processes)
+            if taken:
+                raise ConfigError(
+                    what=f"process {min(taken).process_id} was started before from this program",
+                    needed="a name of its own for each start",
+                    to_do="choose another name for the mesh, or the next incarnation",
+                )
+            self._claimed.update(processes)
 
     def start_procs(
         self,

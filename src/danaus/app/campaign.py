@@ -54,8 +54,6 @@ class Campaign:
         self.record = RecordFile(folder)
         self.record.write(plan_line(plan, fleet))
         self._schedule = Schedule(plan, fleet, name=self.record.name)
-        for fault in self._schedule.planned:
-            self.record.write(fault_line(fault, 0.0))
         self._victims = Victims(folder, fleet)
         self._journal = Journal(folder.journal_path)
         self.striker = Striker(
@@ -66,15 +64,21 @@ class Campaign:
         self._began_s: float | None = None
         self._fleet, self._num_at_once = fleet, 0
 
-    @property
-    def planned(self) -> tuple[Fault, ...]:
-        """Faults that their victims are to be told of beforehand."""
+    def take_planned(self) -> tuple[Fault, ...]:
+        """Return the faults that their victims are to be told of before they start."""
+        for fault in self._schedule.planned:
+            self.record.write(fault_line(fault, 0.0))
         return self._schedule.planned
+
+    def tell_planned(self) -> None:
+        """Tell victims that train already; one that dies before its step has come forgets it."""
+        for fault in self._schedule.planned:
+            self.striker.strike(fault)
 
     def run(self, stopped: threading.Event, is_over: Callable[[], bool] = lambda: False) -> None:
         """Look and strike until the plan is over, the run is, or ``stopped`` is set."""
         try:
-            while not (stopped.wait(TICK_S) or self._is_done or is_over()):
+            while not (stopped.wait(TICK_S) or self.is_done or is_over()):
                 self.look()
         finally:
             self.striker.close()
@@ -123,7 +127,8 @@ class Campaign:
         return calm and self._victims.all_well
 
     @property
-    def _is_done(self) -> bool:
+    def is_done(self) -> bool:
+        """Whether nothing is left of the plan."""
         return self._schedule.is_over and not self.striker.is_lasting
 
     def close(self) -> None:

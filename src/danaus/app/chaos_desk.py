@@ -52,11 +52,11 @@ class ChaosDesk:
         self._folder = folder
         self._strikes, self._hold_service = strikes, hold_service
         self._campaign = Campaign(folder, plan, fleet, since=time.time()) if plan else None
+        self._planned = self._campaign.take_planned() if self._campaign else ()
 
     def planned(self, replica_id: str) -> tuple[Callable[[Any], Observer], ...]:
         """Return what strikes a replica's workers in a step that is known beforehand."""
-        planned = self._campaign.planned if self._campaign else ()
-        mine = [fault for fault in planned if f"replica-{fault.replica}" == replica_id]
+        mine = [fault for fault in self._planned if f"replica-{fault.replica}" == replica_id]
         return tuple(map(make_inside, mine))
 
     @contextlib.asynccontextmanager

@@ -129,6 +129,14 @@ class Victims:
         return Victim(f"the {CONTROLLER}", pid, stat.started)
 
     @property
+    def any_alive(self) -> bool:
+        """Whether the run goes on: its controller lives, or a host of it that is here."""
+        agents = (self._folder.control / "agents").glob("*")
+        return self.controller() is not None or any(
+            True for agent in agents for _ in self.on_host(agent.name)
+        )
+
+    @property
     def all_well(self) -> bool:
         """Whether the service lives, and on each host of this machine its agent and nursery."""
         service = self.service()

@@ -247,6 +247,10 @@ class Lab:
         """Return the pid of a host's first process, None while it is down."""
         return self._node(node).pid
 
+    def agent_pid(self, host: str) -> int | None:
+        """Return the pid, as seen from here, of a host's agent; None if it does not run."""
+        return self._node(host).pid_of("agent")
+
     def _host_status(self, plan: LabPlan, host: str) -> HostStatus:
         node = self._node(host)
         addresses = tuple(

@@ -165,6 +165,14 @@ class LabFolder:
             to_do = f"danaus lab down --name {self.name}"
             raise ConfigError(f"{path} cannot be read", str(error), to_do) from error
 
+    def number(self) -> int | None:
+        """Return the lab's number, None if it cannot be told any more."""
+        try:
+            state = self.read()
+        except ConfigError:
+            return None
+        return None if state is None else state.plan.number
+
     def write(self, state: LabState) -> None:
         """Replace what the folder says."""
         write_whole(self.path / "state.json", msgspec.json.encode(state).decode())

@@ -171,6 +171,9 @@ def enter(name: str, hosts_file: str) -> None:
     _call("unshare", _CLONE_NEWNS)
     _mount("none", "/", flags=_MS_REC | _MS_PRIVATE)
     _mount("proc", "/proc", kind="proc", flags=_MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
+    if Path("/dev/shm").is_dir():
+        # Memory that is shared on one host, and lost in its crash.
+        _mount("shm", "/dev/shm", kind="tmpfs", flags=_MS_NOSUID | _MS_NODEV)
     if hosts_file and Path("/etc/hosts").exists():
         _mount(hosts_file, "/etc/hosts", flags=_MS_BIND)
     socket.sethostname(name)

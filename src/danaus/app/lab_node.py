@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from danaus.actor.boot import command
-from danaus.actor.procfs import kill_exactly, read_stat
+from danaus.actor.procfs import children_of, kill_exactly, read_stat
 from danaus.app.lab_init import DETACH, Known, boot_id, write_whole
 from danaus.app.lab_tools import until
 from danaus.core.clock import Deadline
@@ -183,6 +183,14 @@ class Node:
         found = self._read("running.json").get("processes", {})
         return {name: Known(**facts) for name, facts in found.items()}
 
+    def pid_of(self, name: str) -> int | None:
+        """Return the pid, as seen from outside, of a process that it runs; None if it does not."""
+        known, first = self.running().get(name), self.pid
+        if known is None or known.ended or first is None:
+            return None
+        inside = {_pid_inside(pid): pid for pid in children_of(first)}
+        return inside.get(known.pid)
+
     def log_tail(self) -> tuple[str, ...]:
         """Return the last lines that it and its processes wrote."""
         try:
@@ -239,6 +247,16 @@ def kill_strays(labs_folder: Path) -> None:
             stat = read_stat(int(entry.name))
             if stat is not None:
                 kill_exactly(stat.pid, stat.started)
+
+
+def _pid_inside(pid: int) -> int | None:
+    """Return the pid that a process has in its own namespace."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(errors="replace")
+    except OSError:
+        return None
+    (line,) = (line for line in status.splitlines() if line.startswith("NSpid:"))
+    return int(line.split()[-1])
 
 
 def _if_alive(pid: int, started: int) -> tuple[int, int] | None:

@@ -42,14 +42,20 @@ def alias(folder: Path) -> str:
     return f"danaus-lab:{folder}"
 
 
-def taken_by(folder: Path) -> list[str]:
-    """Return the devices in this network namespace that belong to the lab of a folder."""
+def taken_by(folder: Path, number: int | None) -> list[str]:
+    """Return the devices in this network namespace that belong to the lab of a folder.
+
+    Args:
+        folder: The lab's.
+        number: The lab's, if it is known: a device of that name that is nobody's yet is meant too.
+    """
     found = []
-    for device in _DEVICES.glob("dn*"):
+    for device in _DEVICES.glob("dn*n*"):
         try:
-            text = (device / "ifalias").read_text()
+            owner = (device / "ifalias").read_text().strip()
         except OSError:
             continue  # it has just gone
-        if text.strip() == alias(folder):
+        unnamed = not owner and device.name.startswith(f"dn{number}n")
+        if unnamed or owner == alias(folder):
             found.append(device.name)
     return found

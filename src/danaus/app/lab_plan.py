@@ -38,7 +38,8 @@ class Link:
 
     Args:
         delay_s: What a frame waits, in seconds, each way: a round trip takes twice as much more.
-        jitter_s: By how much that varies, up and down, in seconds; frames stay in order.
+        jitter_s: By how much that varies, up and down, in seconds.  A relay keeps the order of
+            frames; the kernel's netem may turn some round.
         loss: Share of the frames that are lost, 0 to 1.
         rate_mbit: Megabits per second, 0 for no limit.
     """

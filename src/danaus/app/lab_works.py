@@ -132,8 +132,9 @@ class LabWorks:
         for name in self._folder.node_names():
             self.node(name).kill()
         kill_strays(self._folder.path)
+        path, number = self._folder.path, self._folder.number()
         waited_for = f"the devices of lab {self._folder.name} to go"
-        until(lambda: not taken_by(self._folder.path), Deadline.after(_GONE_S), waited_for)
+        until(lambda: not taken_by(path, number), Deadline.after(_GONE_S), waited_for)
         self._nodes.clear()
 
     # -- hosts -----------------------------------------------------------------------------

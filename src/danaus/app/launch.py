@@ -138,22 +138,22 @@ def _show(poll: Callable[[], None], signals: StopSignals) -> None:
         signals.hung_up()
 
 
-def run_training(settings: RunConfig, *, text: str, resume: bool, console: Console) -> int:
+def run_training(order: RunOrder, *, console: Console) -> int:
     """Run a training run to its end; return the exit code.
 
     Args:
-        settings: Every setting; ``run_dir`` is a folder that exists and nobody holds.
-        text: Where the data comes from, in words.
-        resume: The folder holds an earlier part of this run.
+        order: What to run; its folder exists and nobody holds it.
         console: Where to show it.
     """
-    folder = run_folder_of(settings)
-    for line in opening(settings, folder.path, text):
+    settings, folder = order.config, RunFolder.open(order.run_dir)
+    for line in opening(settings, folder.path, order.text):
         say(console, line)
+    if order.chaos is not None:
+        say(console, f"chaos  {'; '.join(order.chaos.specs)} (seed {order.chaos.seed})")
     progress = Progress(settings.step.num_steps, settings.replicas, console=console)
-    narrator = Narrator(folder, settings.replica_ids, progress, skip_past=resume)
+    narrator = Narrator(folder, settings.replica_ids, progress, skip_past=order.resume)
     with StopSignals(detached=settings.detached) as signals:
-        run = Launched("run", RunOrder(folder.path, settings, text=text, resume=resume))
+        run = Launched("run", order)
         with progress:
             watch([run], narrator.poll, signals=signals, progress=progress)
         try:

@@ -21,6 +21,7 @@ from danaus.core.errors import ConfigError
 T = TypeVar("T")
 
 SHORT = {
+    "chaos": "chaos.faults",
     "data": "data.path",
     "device": "platform.device",
     "ranks": "parallel.shard",
@@ -29,13 +30,19 @@ SHORT = {
 }
 """Short names of settings that are asked for often."""
 
+REPEATED = frozenset(("chaos.faults",))
+"""Settings whose option is given once for each value; a value may hold commas."""
+
 
 @dataclass(frozen=True)
 class Given:
-    """What a command line gives: values in order, and settings by dotted name, all as text."""
+    """What a command line gives: values in order, and settings by dotted name.
+
+    A setting is text as it stands, of those that may be repeated a tuple of texts.
+    """
 
     values: tuple[str, ...]
-    settings: Mapping[str, str]
+    settings: Mapping[str, Any]
 
 
 def wants_help(arguments: Sequence[str]) -> bool:
@@ -57,7 +64,7 @@ def read(arguments: Sequence[str], cls: type, command: str) -> Given:
     """
     kinds = _kinds(cls)
     values: list[str] = []
-    settings: dict[str, str] = {}
+    settings: dict[str, Any] = {}
     rest = list(arguments)
     while rest:
         word = rest.pop(0)
@@ -73,7 +80,7 @@ def read(arguments: Sequence[str], cls: type, command: str) -> Given:
             raise ConfigError(f"{spelled} takes no value", to_do=f"write --{name}={value}")
         if not equals:
             value = _value(spelled, kinds[name], denied=denied, rest=rest)
-        settings[name] = value
+        settings[name] = (*settings.get(name, ()), value) if name in REPEATED else value
     return Given(tuple(values), settings)
 
 

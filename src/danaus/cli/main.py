@@ -45,6 +45,7 @@ COMMANDS = {
         "demo", "[--OPTION VALUE ...]", "train a small Llama through real faults, to the same bits"
     ),
     "train": Command("train", "[PRESET] [--OPTION VALUE ...]", "train; without PRESET: list them"),
+    "chaos": Command("chaos", "RUN FAULT ... | --list", "strike a run that goes on, on purpose"),
     "compare": Command("compare", "RUN RUN", "two runs: same bits, or the first step that differs"),
     "report": Command("report", "RUN", "write a run's report: a page and a picture"),
     "ledger": Command("ledger", "verify RUN", "check that each sample was committed exactly once"),

@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 import tyro
 
+from danaus.app.chaos import FaultPlan, Fleet
+from danaus.app.chaos import check as check_plan
 from danaus.app.progress import run_console
 from danaus.app.run_folder import RunFolder, default_run_path, refuse_used
 from danaus.app.run_record import finished_words, read_end
@@ -23,8 +25,25 @@ from danaus.platform.choice import check as platform_check
 from danaus.train.presets import PRESETS, preset
 
 C = TypeVar("C", bound=RunConfig)
-_OWN = ("config", "resume")
+_OWN = ("config", "resume", "chaos.faults", "chaos.seed")
 _NEEDED = {"numpy": "reading the text", "safetensors": "writing checkpoints"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChaosFlags:
+    """Faults on purpose; ``danaus chaos --list`` shows what there is.
+
+    Args:
+        faults: One each time, as in ``--chaos kill:every=20s --chaos hang:at_step=40``.
+        seed: Chooses whom they hit where they do not say.
+    """
+
+    faults: tuple[str, ...] = ()
+    seed: int = 0
+
+    def plan(self) -> FaultPlan | None:
+        """Return the plan, None if there are no faults."""
+        return FaultPlan.parse(*self.faults, seed=self.seed) if self.faults else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +54,13 @@ class TrainCommand(RunConfig):
         preset: Named settings to start from; without one, the presets are listed.
         config: A TOML file with a table per section; it goes above the preset.
         resume: Folder of a run that goes on from where it stopped.
+        chaos: Faults on purpose.
     """
 
     preset: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PRESET")] = ""
     config: Path | None = None
     resume: Path | None = None
+    chaos: ChaosFlags = field(default_factory=ChaosFlags)
 
 
 def run(arguments: list[str]) -> int:
@@ -53,10 +74,24 @@ def run(arguments: list[str]) -> int:
     if not given.values and "config" not in given.settings:
         return _list_presets(given)
     settings = settle(given)
+    chaos = _chaos(given, settings)
     path = place(settings, given)
     refuse_used(path)
     text = check(settings)
-    return _train(begin(path, settings), text, resume=False)
+    return _train(begin(path, settings), text, resume=False, chaos=chaos)
+
+
+def _chaos(given: Given, settings: RunConfig) -> FaultPlan | None:
+    """Return the faults that are asked for.
+
+    Raises:
+        ConfigError: One cannot be read, or hits what this run does not have.
+    """
+    flags = {name: given.settings[name] for name in given.settings if name.startswith("chaos.")}
+    asked = load(TrainCommand, overrides=flags).chaos.plan()
+    if asked is not None:
+        check_plan(asked, Fleet.local(settings.replicas, settings.parallel.shard))
+    return asked
 
 
 def settle(given: Given) -> RunConfig:
@@ -139,15 +174,20 @@ def _go_on(given: Given) -> int:
     if (end := read_end(folder)) is not None:
         print(f"{finished_words(end)}\nthere is nothing left to do")
         return 0
+    chaos = _chaos(given, settings)
     text = check(settings)
-    return _train(dataclasses.replace(settings, run_dir=folder.path), text, resume=True)
+    settings = dataclasses.replace(settings, run_dir=folder.path)
+    return _train(settings, text, resume=True, chaos=chaos)
 
 
-def _train(settings: RunConfig, text: str, *, resume: bool) -> int:
+def _train(settings: RunConfig, text: str, *, resume: bool, chaos: FaultPlan | None) -> int:
     # Loads the actor runtime, which neither help nor bad input needs.
-    from danaus.app.launch import run_training
+    from danaus.app.experiment import RunOrder
+    from danaus.app.launch import run_folder_of, run_training
 
-    return run_training(settings, text=text, resume=resume, console=run_console())
+    path = run_folder_of(settings).path
+    order = RunOrder(path, settings, text=text, resume=resume, chaos=chaos)
+    return run_training(order, console=run_console())
 
 
 def _list_presets(given: Given) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from danaus.collectives.folding import LeafFolder
-from danaus.core.errors import InternalError
+from danaus.core.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,11 @@ class Attempt:
         self._num_added = 0
 
     def leaves(self) -> Iterator[Leaf]:
-        """Hand out this replica's leaves; ends early when the quorum of this attempt has ended."""
+        """Hand out this replica's leaves; ends early when the quorum of this attempt has ended.
+
+        Raises:
+            ConfigError: The last one was not added.
+        """
         for num_given, index in enumerate(self.run):
             if self._stopped(index):
                 self.stopped_early = True
@@ -62,7 +66,11 @@ class Attempt:
             first = index * self._leaf_size
             yield Leaf(index, range(first, first + self._leaf_size))
             if self._num_added != num_given + 1 and not self.refusal:
-                raise InternalError("T-3", f"leaf {index} of step {self.step} was not added")
+                raise ConfigError(
+                    f"leaf {index} of step {self.step} was not added",
+                    "add() for each leaf before the next, once",
+                    "call refuse(reason) where a step must not be committed",
+                )
 
     def add(self, leaf: Leaf, gradient_P: torch.Tensor) -> None:
         """Fold one leaf's gradient in.

@@ -152,12 +152,6 @@ class Manager:
         try:
             for attempt in self._participant.attempts():
                 yield Step(attempt, self._work)
-                if not (attempt.complete or attempt.stopped_early or attempt.refusal):
-                    raise ConfigError(
-                        f"the loop's body left step {attempt.step} before its last microbatch",
-                        "all of microbatches(), every time",
-                        "call refuse(reason) where a step must not be committed",
-                    )
             if self._participant.committed_step < self._num_steps:
                 raise NoQuorum(
                     "the run is finished, and this replica came too late to learn its state",

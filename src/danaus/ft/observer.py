@@ -1,7 +1,7 @@
 """Those who watch a participant: where it is, what it committed, what it lost.
 
 Owns ``Observer`` (a base that does nothing) and ``Moment``.  Observers are called on the training
-thread, ``serving`` and ``learning`` included in what they delay; they must not raise.
+thread and delay it, for ``Moment.SERVING`` on the thread that serves; they must not raise.
 """
 
 from __future__ import annotations

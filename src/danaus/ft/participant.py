@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Self
 
-from danaus.core.errors import CheckpointDamaged
+from danaus.core.errors import CheckpointDamaged, ConfigError
 from danaus.ft import step_events as on
 from danaus.ft.attempt import Attempt
 from danaus.ft.crew import BROKEN, Crew
@@ -61,6 +61,7 @@ class Participant:
                     attempt.add(leaf, gradient_of(attempt.step, leaf.microbatches))
 
     Raises (from ``attempts``):
+        ConfigError: The loop's body left an attempt before its last leaf.
         NoQuorum: The service refuses; its words say what to do.
         Diverged: Replicas disagree after replaying (Q-9).
         StepImpossible: What the members compute is not fit to be applied, again and again.
@@ -216,8 +217,14 @@ class Participant:
             return on.Aborted(order.epoch, aborted or "left")
         if attempt.refusal:
             return on.ComputeFailed(order.epoch, order.step, attempt.refusal)
-        if not attempt.complete:
+        if attempt.stopped_early:
             return on.ReductionBroken(order.epoch, order.step, "a rank of this replica left")
+        if not attempt.complete:
+            raise ConfigError(
+                f"the loop's body left step {order.step} before all of it was computed",
+                "every leaf, every time",
+                "call refuse(reason) where a step must not be committed",
+            )
         return on.Computed(order.epoch, order.step)
 
     # -- instructions -----------------------------------------------------------------------

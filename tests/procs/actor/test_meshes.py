@@ -144,19 +144,6 @@ def test_processes_have_names_pids_and_a_table(two):
     assert part.rank.call().get(LIMIT_S).values() == (0, 1)
 
 
-def test_a_mesh_is_restarted_under_the_next_incarnation(one):
-    host = one.host(0)
-    first = host.spawn_procs({"r": 2}, name="w").spawn("plain", Plain)
-    first.initialized.get(LIMIT_S)
-    procs = host.spawn_procs({"r": 2}, name="w", incarnation=1)
-    again = procs.spawn("plain", Plain)
-    assert again.slice(r=0).move.call_one(3).get(LIMIT_S)[:2] == ("host0", 1)
-    taken = host.spawn_procs({"r": 2}, name="w")
-    with pytest.raises(SupervisionError, match="was used before on this host"):
-        taken.initialized.get(LIMIT_S)
-    assert one.failure().mesh == "w"
-
-
 def test_stopping_waits_for_what_is_at_hand_and_cleans_up_what_is_owned_first(one, tmp_path):
     path = str(tmp_path / "notes")
     procs = one.host(0).spawn_procs(name="w")

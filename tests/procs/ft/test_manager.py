@@ -128,7 +128,7 @@ def test_a_loop_that_leaves_a_step_is_told_so(place):
     with Manager(model, prepared(model.parameters()), place, plan=PLAN) as manager:
         steps = manager.steps()
         next(next(steps).microbatches())
-        with pytest.raises(ConfigError, match="left step 1 before its last microbatch"):
+        with pytest.raises(ConfigError, match="left step 1 before all of it was computed"):
             next(steps)
 
 

@@ -18,6 +18,7 @@ from danaus.testing.lab import Lab
 
 LIMIT_S = 20.0
 PORT = 7301
+_SO_RCVBUFFORCE = 33
 
 
 def wait(condition: Callable[[], bool], waited_for: str) -> None:
@@ -34,6 +35,8 @@ class Datagrams:
             self._from = opened.enter_context(lab.socket(start, socket.SOCK_DGRAM, family=family))
             self._to = opened.enter_context(lab.socket(end, socket.SOCK_DGRAM, family=family))
             self._to.setblocking(False)
+            # Room for all that a test sends, so that what is missing was dropped on the way.
+            self._to.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 1 << 22)
             self._to.bind((lab.address(end, ipv6=ipv6), 0))
             self._from.connect(self._to.getsockname())
             self._opened = opened.pop_all()
@@ -118,4 +121,4 @@ def left_behind(labs: Path, name: str) -> list[str]:
             processes.append(words.replace(b"\0", b" ").decode(errors="replace"))
     mounts = [line for line in Path("/proc/self/mounts").read_text().splitlines() if name in line]
     folders = [str(each) for each in labs.iterdir()] if labs.is_dir() else []
-    return [*processes, *mounts, *folders, *taken_by(labs / name)]
+    return [*processes, *mounts, *folders, *taken_by(labs / name, None)]

@@ -11,6 +11,8 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,8 @@ from tests.procs.lab.lab_parts import (
 )
 
 from danaus.actor.procfs import children_of
+from danaus.app.lab_links import shaping
+from danaus.app.lab_tools import carry_out
 from danaus.core.errors import ConfigError, SupervisionError
 from danaus.testing.hosts import Watched
 from danaus.testing.lab import CONTROLLER, Lab, Link
@@ -92,6 +96,14 @@ def test_a_host_has_its_own_name_processes_and_knowledge_of_the_others(lab):
         out, _ = process.communicate(timeout=20)
     # Its first process, its agent and this script.
     assert out.decode().split() == ["0", "host2", lab.address("host3"), "3"]
+
+
+def test_memory_that_is_shared_is_shared_inside_a_host_only(lab):
+    with lab.popen("host1", ["touch", f"/dev/shm/{lab.name}"]) as process:
+        assert process.wait(20) == 0
+    for host, code in (("host1", 0), ("host2", 1), (CONTROLLER, 1)):
+        with lab.popen(host, ["test", "-e", f"/dev/shm/{lab.name}"]) as process:
+            assert process.wait(20) == code
 
 
 def test_a_cut_one_way_lets_frames_through_the_other_way(lab):
@@ -161,7 +173,7 @@ def test_a_share_of_the_frames_is_lost(lab):
 
 
 @pytest.mark.parametrize(
-    "link", [Link(delay_s=1.0), Link(delay_s=1.0, jitter_s=0.5), Link(rate_mbit=0.05)],
+    "link", [Link(delay_s=30.0), Link(delay_s=30.0, jitter_s=9.0), Link(rate_mbit=0.05)],
     ids=["delay", "jitter", "rate"],
 )  # fmt: skip
 def test_a_slow_way_is_overtaken_by_a_straight_one(lab, link):
@@ -176,12 +188,24 @@ def test_a_slow_way_is_overtaken_by_a_straight_one(lab, link):
 
 
 def test_a_slow_way_loses_nothing_and_keeps_the_order(lab):
-    lab.link("host1", Link(delay_s=0.05, jitter_s=0.04))
+    # The kernel's own jitter turns frames round.
+    lab.link("host1", Link(delay_s=0.05, jitter_s=0.0 if "netem" in lab.kernel else 0.04))
     with Datagrams(lab, "host1", "host2") as there, Datagrams(lab, "host2", "host1") as back:
         for frames in (there, back):
             frames.send(*MANY)
             wait(lambda f=frames: len(f.read()) == len(MANY), "each frame")
             assert frames.got == list(MANY)
+
+
+def test_the_controller_s_way_can_be_slow_too(lab):
+    for link in (Link(delay_s=0.05, loss=0.5), Link(rate_mbit=5)):
+        lab.link(CONTROLLER, link)
+        with Datagrams(lab, CONTROLLER, "host2") as frames:
+            frames.send(*MANY)
+            wait(
+                lambda f=frames: len(f.read()) + lab.dropped("lost from controller") == len(MANY),
+                "each frame to come or to be lost",
+            )
 
 
 def test_a_connection_lives_through_a_change_of_its_way(lab):
@@ -193,6 +217,19 @@ def test_a_connection_lives_through_a_change_of_its_way(lab):
             left = 100_000
             while left:
                 left -= len(server.recv(65536))
+
+
+def test_what_tc_is_told_is_what_it_understands(lab):
+    """Where the kernel has no netem, tc still reads the line, and the kernel refuses the kind."""
+    link = Link(delay_s=0.02, jitter_s=0.005, rate_mbit=10)
+    command = ("tc", "qdisc", "add", "dev", "lo", *shaping(link, {"netem"}).qdisc)
+    pid = lab.pid("host3")
+    if "netem" in lab.kernel:
+        carry_out(command, pid=pid)
+        carry_out(("tc", "qdisc", "del", "dev", "lo", "root"), pid=pid)
+        return
+    with pytest.raises(ConfigError, match="qdisc kind is unknown"):
+        carry_out(command, pid=pid)
 
 
 def _relays(lab: Lab) -> list[int]:
@@ -264,14 +301,38 @@ def test_links_and_cuts_outlive_a_crash(fresh):
 
 
 def test_an_agent_that_has_ended_is_told_and_started_again(fresh):
-    first = fresh.pid("host2")
+    first, agent = fresh.pid("host2"), fresh.agent_pid("host2")
     assert first is not None
-    (agent,) = children_of(first)
+    assert agent is not None
+    assert children_of(first) == [agent]
     os.kill(agent, signal.SIGKILL)
     wait(lambda: "SIGKILL" in fresh.status().lines()[2], "its end to be told")
     fresh.start("host2")
     assert fresh.pid("host2") == first
+    assert fresh.agent_pid("host2") not in (None, agent)
     test_hosts_and_the_controller_reach_an_agent_over_tcp(fresh, "host1")
+
+
+def test_the_end_of_the_switch_is_told(tmp_path):
+    with Lab(hosts=1, folder=tmp_path) as lab:
+        switch = lab.pid("switch")
+        assert switch is not None
+        os.kill(switch, signal.SIGKILL)
+        wait(lambda: lab.pid("switch") is None, "the switch to end")
+        (problem,) = lab.status().problems
+        assert "its switch is gone" in problem
+        with pytest.raises(SupervisionError, match="switch is gone"):
+            lab.cut("host1")
+        lab.down()
+    assert left_behind(tmp_path, lab.name) == []
+
+
+def test_labs_that_are_built_at_once_share_no_address(tmp_path):
+    with ExitStack() as up, ThreadPoolExecutor() as threads:
+        labs = [Lab(hosts=1, folder=tmp_path) for _ in range(3)]
+        for building in [threads.submit(up.enter_context, lab) for lab in labs]:
+            building.result(60)
+        assert len({lab.address("host1") for lab in labs}) == len(labs)
 
 
 def test_the_controller_cannot_crash(lab):

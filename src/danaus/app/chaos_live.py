@@ -1,0 +1,76 @@
+"""Strikes a run whose controller is another process, until the plan or the run is over.
+
+Owns ``strike_live``, which ``danaus chaos`` calls.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from danaus.app.campaign import Campaign
+from danaus.app.chaos import FaultPlan, Fleet
+from danaus.app.chaos_victims import Victims
+from danaus.app.run_folder import RunFolder
+from danaus.app.stopping import StopSignals
+from danaus.core.clock import Deadline
+from danaus.core.errors import ConfigError
+
+_LOOK_S = 0.5
+
+
+def strike_live(folder: RunFolder, plan: FaultPlan, fleet: Fleet) -> int:
+    """Strike a run by a plan; return the exit code: 1 if anything missed.
+
+    Args:
+        folder: The run's.
+        plan: What is done to it.
+        fleet: What the run has.
+
+    Raises:
+        ConfigError: The run does not go on.
+    """
+    alive = _Alive(Victims(folder, fleet))
+    if not alive.now():
+        raise ConfigError(
+            f"{os.path.relpath(folder.path)} does not go on: no process of it is alive",
+            "danaus chaos strikes a run while it trains",
+        )
+    with Campaign(folder, plan, fleet, say=_say) as campaign, StopSignals() as signals:
+        campaign.tell_planned()
+        campaign.run(threading.Event(), lambda: signals.asked is not None or not alive.lately())
+        struck, missed = campaign.striker.num_struck, campaign.striker.num_missed
+        why = "" if campaign.is_done else ": the run has ended"
+        if signals.asked is not None:
+            why = ": stopped"
+        _say(
+            f"{struck} struck, {missed} missed{why}; record {os.path.relpath(campaign.record.path)}"
+        )
+        if signals.asked is not None:
+            return 128 + signals.asked
+        return 1 if missed or not campaign.is_done else 0
+
+
+class _Alive:
+    """Whether a run goes on, looked at now and then."""
+
+    def __init__(self, victims: Victims) -> None:
+        self._victims = victims
+        self._next = Deadline.after(_LOOK_S)
+        self._is_alive = True
+
+    def now(self) -> bool:
+        """Look."""
+        self._is_alive = self._victims.any_alive
+        return self._is_alive
+
+    def lately(self) -> bool:
+        """Return what the last look showed; look again if that is a while ago."""
+        if self._next.passed:
+            self._next = Deadline.after(_LOOK_S)
+            self.now()
+        return self._is_alive
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
