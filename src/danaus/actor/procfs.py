@@ -76,6 +76,30 @@ def signal_exactly(pid: int, started: int, number: signal.Signals) -> bool:
     return True
 
 
+def pid_here(pid: int, started: int) -> int | None:
+    """Return the pid, here, of a process that its own pid namespace knows as ``pid``.
+
+    Args:
+        pid: Its pid inside.
+        started: When it was started; the same on both sides.
+
+    Returns:
+        None if there is none, or it cannot be seen from here.
+    """
+    for status in Path("/proc").glob("[0-9]*/status"):
+        try:
+            text = status.read_text(errors="replace")
+        except OSError:
+            continue
+        _, _, rest = text.partition("\nNSpid:")
+        pids = [int(each) for each in rest.partition("\n")[0].split()]
+        if len(pids) > 1 and pids[-1] == pid:
+            stat = read_stat(pids[0])
+            if stat is not None and stat.started == started:
+                return pids[0]
+    return None
+
+
 def children_of(pid: int) -> list[int]:
     """Return the living children of ``pid``, started by any of its threads."""
     found: list[int] = []

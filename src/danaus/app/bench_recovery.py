@@ -127,7 +127,7 @@ def _disturb(folder: RunFolder, config: RunConfig, *, repeats: int, console: Con
     run = Launched("bench", RunOrder(folder.path, config))
     progress = Progress(_MANY_STEPS, config.replicas, console=console)
     narrator = Narrator(folder, config.replica_ids, progress)
-    fleet = Fleet.local(config.replicas, config.parallel.shard)
+    fleet = Fleet.of(config.replicas, config.parallel.shard)
     with Campaign(folder, FaultPlan(), fleet) as campaign, progress, StopSignals() as signals:
         plan = list(_plan(config, repeats))
         due = _WARM_UP_STEPS

@@ -52,9 +52,16 @@ class Fleet:
     num_ranks: int = 1
 
     @classmethod
-    def local(cls, num_replicas: int, num_ranks: int = 1) -> Fleet:
-        """Return a fleet with a host of its own for each replica."""
-        return cls(tuple(range(num_replicas)), num_ranks)
+    def of(cls, num_replicas: int, num_ranks: int = 1, *, num_hosts: int = 0) -> Fleet:
+        """Return the fleet of a run.
+
+        Args:
+            num_replicas: Its replicas.
+            num_ranks: Processes of each.
+            num_hosts: Hosts that they lie on, counted around; 0: one for each.
+        """
+        places = range(num_replicas)
+        return cls(tuple(place % (num_hosts or num_replicas) for place in places), num_ranks)
 
     @property
     def num_hosts(self) -> int:

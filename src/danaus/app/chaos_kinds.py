@@ -116,12 +116,12 @@ FACTS: dict[FaultKind, Facts] = {
         hits="link", by="network", lasts=True, for_s=5.0, needs=_LAB,
     ),
     FaultKind.LOSS: Facts(
-        about="a share of the packets between two hosts is lost",
-        hits="link", by="network", unit="%", amount=10.0, lasts=True, for_s=5.0, needs=_LAB,
+        about="a share of a host's packets is lost, both ways",
+        hits="host", by="network", unit="%", amount=10.0, lasts=True, for_s=5.0, needs=_LAB,
     ),
     FaultKind.DELAY: Facts(
-        about="packets between two hosts take longer",
-        hits="link", by="network", unit="s", amount=0.05, lasts=True, for_s=5.0, needs=_LAB,
+        about="a host's packets take longer, both ways",
+        hits="host", by="network", unit="s", amount=0.05, lasts=True, for_s=5.0, needs=_LAB,
     ),
     FaultKind.DISK_FULL: Facts(
         about="the disk that a worker writes to has no room", by="inside", lasts=True, for_s=5.0,
@@ -147,7 +147,11 @@ FACTS: dict[FaultKind, Facts] = {
     FaultKind.KILL_CONTROLLER: Facts(about="SIGKILL the run's controller", hits="nothing"),
     FaultKind.KILL_NURSERY: Facts(about="SIGKILL a host's nursery", hits="host"),
     FaultKind.KILL_HOST_AGENT: Facts(about="SIGKILL a host's agent", hits="host"),
-    FaultKind.KILL_HOST: Facts(about="SIGKILL every process of a host at once", hits="host"),
+    FaultKind.KILL_HOST: Facts(
+        about="SIGKILL every process of a host at once; a lab's host falls silent so, and starts "
+        "again after a while",
+        hits="host", lasts=True, for_s=5.0,
+    ),
     FaultKind.PREEMPT: Facts(
         about="SIGTERM, as a scheduler does before it takes a host away",
         hits="host",

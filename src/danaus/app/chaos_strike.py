@@ -38,16 +38,22 @@ _NOBODY = "no such process is alive"
 
 
 class Network(Protocol):
-    """The network between hosts, where it can be harmed."""
+    """The hosts of a run and what is between them, where that can be harmed."""
 
-    def cut(self, host: str, peer: str, *, one_way: bool) -> None:
-        """Let no packet pass from ``host`` to ``peer``, nor back unless ``one_way``."""
+    def cut(self, host: int, peer: int | None, *, one_way: bool) -> None:
+        """Let no packet pass between two hosts, or one and everybody; ``one_way``: from it."""
 
-    def link(self, host: str, peer: str, *, loss: float, delay_s: float) -> None:
-        """Lose a share of the packets between two hosts, in percent, or delay them."""
+    def heal(self, host: int, peer: int | None) -> None:
+        """Undo ``cut``."""
 
-    def heal(self, host: str, peer: str) -> None:
-        """Undo both between two hosts."""
+    def link(self, host: int, *, loss: float | None = None, delay_s: float | None = None) -> None:
+        """Lose a share of a host's packets, or delay them; 0: not any more."""
+
+    def crash(self, host: int) -> None:
+        """End all processes of a host at once, without a last word."""
+
+    def start(self, host: int) -> None:
+        """Start a host that has crashed."""
 
 
 class Lasting(Protocol):
@@ -101,6 +107,8 @@ class Striker:
         """Strike with a resolved fault, or write down why it missed."""
         try:
             how = {"outside": self._signal, "inside": self._ask, "network": self._harm}[fault.by]
+            if fault.kind is FaultKind.KILL_HOST and self._network is not None:
+                how = self._harm  # no process there may say good-bye
             how(fault)
         except DanausError as error:
             self._miss(fault, str(error))
@@ -141,12 +149,7 @@ class Striker:
         if self._network is None:
             raise ConfigError(f"{fault.kind.value} needs a network that can be harmed", "a lab")
         self._write(fault, words(fault, ()))
-        self._lasting.append(_Harmed(fault, self._network, self._peers(fault)))
-
-    def _peers(self, fault: Fault) -> list[str]:
-        hosts = self._victims.host_names
-        mine = f"host{fault.host}"
-        return [f"host{fault.peer}"] if fault.peer is not None else [h for h in hosts if h != mine]
+        self._lasting.append(_Harmed(fault, self._network, self._clock.now()))
 
     # -- what is written -------------------------------------------------------------------------
 
@@ -205,23 +208,19 @@ def words(fault: Fault, found: Sequence[Victim]) -> str:
     if fault.kind is FaultKind.PREEMPT:
         return f"kill -TERM {whom}: nothing drains yet, so it is a kill with notice"
     if fault.kind is FaultKind.KILL_HOST:
-        return f"kill -9 all {len(found)} processes of host{fault.host}"
+        return f"kill -9 all {len(found) or ''} processes of host{fault.host}".replace("  ", " ")
     return f"kill -9 {whom}" if found else _network_words(fault)
 
 
 def _network_words(fault: Fault) -> str:
-    peer = "every other host" if fault.peer is None else f"host{fault.peer}"
-    way = (
-        f"from host{fault.host} to {peer}"
-        if fault.one_way
-        else f"between host{fault.host} and {peer}"
-    )
-    what = {
-        FaultKind.PARTITION: "no packet passes",
-        FaultKind.LOSS: f"{fault.amount:g}% of the packets are lost",
-        FaultKind.DELAY: f"packets take {1000 * (fault.amount or 0.0):g} ms longer",
-    }
-    return f"{what[fault.kind]} {way} for {fault.for_s:g} s"
+    host, for_s = f"host{fault.host}", f"for {fault.for_s:g} s"
+    if fault.kind is FaultKind.LOSS:
+        return f"{fault.amount:g}% of the packets of {host} are lost {for_s}"
+    if fault.kind is FaultKind.DELAY:
+        return f"packets of {host} take {1000 * (fault.amount or 0.0):g} ms longer {for_s}"
+    peer = "everybody" if fault.peer is None else f"host{fault.peer}"
+    way = f"from {host} to {peer}" if fault.one_way else f"between {host} and {peer}"
+    return f"no packet passes {way} {for_s}"
 
 
 class _Stopped:
@@ -250,26 +249,29 @@ class _Stopped:
 
 
 class _Harmed:
-    """A network that is harmed."""
+    """A host or its network that is harmed."""
 
-    def __init__(self, fault: Fault, network: Network, peers: Sequence[str]) -> None:
-        self.fault, self._network, self._peers = fault, network, peers
-        self._began_s: float | None = None
-        for peer in peers:
-            self._harm(f"host{fault.host}", peer)
-
-    def _harm(self, host: str, peer: str) -> None:
-        fault, amount = self.fault, self.fault.amount or 0.0
-        if fault.kind is FaultKind.PARTITION:
-            self._network.cut(host, peer, one_way=fault.one_way)
-            return
-        loss, delay_s = (amount, 0.0) if fault.kind is FaultKind.LOSS else (0.0, amount)
-        self._network.link(host, peer, loss=loss, delay_s=delay_s)
+    def __init__(self, fault: Fault, network: Network, now_s: float) -> None:
+        self.fault, self._network = fault, network
+        self._until_s = now_s + (fault.for_s or 0.0)
+        self._do(fault.amount or 0.0)
 
     def tick(self, now_s: float) -> bool:
-        self._began_s = now_s if self._began_s is None else self._began_s
-        return now_s - self._began_s >= (self.fault.for_s or 0.0)
+        return now_s >= self._until_s
 
     def lift(self) -> None:
-        for peer in self._peers:
-            self._network.heal(f"host{self.fault.host}", peer)
+        self._do(None)
+
+    def _do(self, amount: float | None) -> None:
+        """Harm, or undo it with no amount."""
+        fault, network, host = self.fault, self._network, self.fault.host or 0
+        if fault.kind is FaultKind.LOSS:
+            network.link(host, loss=(amount or 0.0) / 100)
+        elif fault.kind is FaultKind.DELAY:
+            network.link(host, delay_s=amount or 0.0)
+        elif fault.kind is FaultKind.KILL_HOST:
+            (network.start if amount is None else network.crash)(host)
+        elif amount is None:
+            network.heal(host, fault.peer)
+        else:
+            network.cut(host, fault.peer, one_way=fault.one_way)

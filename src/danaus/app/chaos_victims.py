@@ -71,11 +71,7 @@ class Victims:
 
     def __init__(self, folder: RunFolder, fleet: Fleet) -> None:
         self._folder, self._fleet = folder, fleet
-
-    @property
-    def host_names(self) -> list[str]:
-        """The run's hosts."""
-        return [f"host{place}" for place in range(self._fleet.num_hosts)]
+        self._found: dict[tuple[int, int], int | None] = {}
 
     def of(self, fault: Fault) -> list[Victim]:
         """Return the living processes that a resolved fault hits; none if they are not there."""
@@ -103,10 +99,21 @@ class Victims:
     def on_host(self, name: str) -> Iterator[Victim]:
         """Return the living processes of a host, its agent first."""
         registered = PidRegistry(self._folder.control / "agents" / name).read()
-        for each, (pid, started) in sorted(registered.items(), key=lambda item: "/" in item[0]):
-            victim = Victim(_words(each, name), pid, started, each if "/" in each else "")
-            if _lives(pid, started):
-                yield victim
+        for each, (inside, started) in sorted(registered.items(), key=lambda item: "/" in item[0]):
+            pid = self._pid_here(inside, started)
+            if pid is not None and _lives(pid, started):
+                yield Victim(_words(each, name), pid, started, each if "/" in each else "")
+
+    def _pid_here(self, pid: int, started: int) -> int | None:
+        """Return a registered process's pid as it is seen from here: a lab's hosts have their own.
+
+        Who was not found has ended: it was registered while it lived.
+        """
+        if _lives(pid, started):
+            return pid
+        if (pid, started) not in self._found:
+            self._found[pid, started] = procfs.pid_here(pid, started)
+        return self._found[pid, started]
 
     def service(self) -> Victim | None:
         """Return the quorum service, None while there is none."""

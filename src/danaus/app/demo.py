@@ -95,7 +95,7 @@ def _show_run(runs: Runs, settings: DemoConfig, console: Console, *, signals: St
     folder = run_folder_of(settings)
     progress = Progress(settings.step.num_steps, settings.replicas, console=console)
     narrator = Narrator(folder, settings.replica_ids, progress)
-    fleet = Fleet.local(settings.replicas, settings.parallel.shard)
+    fleet = Fleet.of(settings.replicas, settings.parallel.shard)
     with Campaign(folder, FaultPlan(), fleet) as campaign, progress:
         script = Script(campaign, settings, lambda place: _suggest(folder, campaign, place))
 

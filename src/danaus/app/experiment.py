@@ -113,7 +113,7 @@ class RunController(Actor):
         self._chaos = ChaosDesk(
             self._folder,
             order.chaos,
-            Fleet.local(order.config.replicas, order.config.parallel.shard),
+            Fleet.of(order.config.replicas, order.config.parallel.shard),
             strikes=lambda: {keeper.replica_id: keeper.strike for keeper in self._keepers},
             hold_service=self._service.hold,
         )

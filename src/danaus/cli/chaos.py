@@ -53,7 +53,7 @@ def run(arguments: list[str]) -> int:
     plan = _plan(asked)
     folder = RunFolder.open(asked.run)
     settings = saved(folder)
-    fleet = Fleet.local(settings.replicas, settings.parallel.shard)
+    fleet = Fleet.of(settings.replicas, settings.parallel.shard)
     check(plan, fleet)
     # Loads what speaks to processes, which neither help nor bad input needs.
     from danaus.app.chaos_live import strike_live

@@ -90,7 +90,7 @@ def _chaos(given: Given, settings: RunConfig) -> FaultPlan | None:
     flags = {name: given.settings[name] for name in given.settings if name.startswith("chaos.")}
     asked = load(TrainCommand, overrides=flags).chaos.plan()
     if asked is not None:
-        check_plan(asked, Fleet.local(settings.replicas, settings.parallel.shard))
+        check_plan(asked, Fleet.of(settings.replicas, settings.parallel.shard))
     return asked
 
 

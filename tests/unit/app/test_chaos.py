@@ -160,9 +160,9 @@ def test_any_text_is_read_or_refused(kind, text):
 )
 def test_a_target_that_is_not_there_is_refused(spec, words):
     with pytest.raises(ConfigError, match=words):
-        check(FaultPlan.parse(spec), Fleet.local(3))
+        check(FaultPlan.parse(spec), Fleet.of(3))
     with pytest.raises(ConfigError, match="one host"):
-        check(FaultPlan.parse("partition"), Fleet.local(1))
+        check(FaultPlan.parse("partition"), Fleet.of(1))
 
 
 def test_every_kind_but_that_of_strangers_can_be_asked_for():

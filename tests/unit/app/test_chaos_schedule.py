@@ -14,7 +14,7 @@ from danaus.app.chaos_spec import write
 from danaus.app.events import FaultKind
 from danaus.core.errors import ConfigError
 
-FLEET = Fleet.local(4, num_ranks=2)
+FLEET = Fleet.of(4, num_ranks=2)
 
 
 def schedule(*specs: str, seed: int = 0) -> Schedule:

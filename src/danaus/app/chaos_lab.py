@@ -1,0 +1,91 @@
+"""The network of a run whose hosts are a lab's: what partitions, loss, delay and crashes act on.
+
+Owns ``LabNetwork`` and how it is found.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from danaus.app.lab import Lab
+from danaus.app.lab_folder import labs_there
+from danaus.app.lab_plan import LabPlan
+from danaus.core.errors import AddressRefused, ConfigError
+from danaus.wire.address import Address
+
+
+class LabNetwork:
+    """What can be done to the hosts of a lab (``chaos_strike.Network``).
+
+    Args:
+        lab: The lab.
+        nodes: The lab's name of each of the run's hosts, by place.
+    """
+
+    def __init__(self, lab: Lab, nodes: Sequence[str]) -> None:
+        self._lab, self._nodes = lab, tuple(nodes)
+
+    def cut(self, host: int, peer: int | None, *, one_way: bool) -> None:
+        """Let no frame pass between two hosts, or one and everybody; ``one_way``: from it."""
+        self._lab.cut(self._nodes[host], self._peer(peer), one_way=one_way)
+
+    def heal(self, host: int, peer: int | None) -> None:
+        """Undo every cut between two hosts, or all of one."""
+        self._lab.heal(self._nodes[host], self._peer(peer))
+
+    def link(self, host: int, *, loss: float | None = None, delay_s: float | None = None) -> None:
+        """Lose a share of a host's frames, or delay them; what is not named stays."""
+        node = self._nodes[host]
+        link = self._lab.plan.link(node)
+        if loss is not None:
+            link = dataclasses.replace(link, loss=loss)
+        if delay_s is not None:
+            link = dataclasses.replace(link, delay_s=delay_s, jitter_s=min(link.jitter_s, delay_s))
+        self._lab.link(node, link)
+
+    def crash(self, host: int) -> None:
+        """End all processes of a host at once; to the others it falls silent."""
+        self._lab.crash(self._nodes[host])
+
+    def start(self, host: int) -> None:
+        """Start a host that has crashed."""
+        self._lab.start(self._nodes[host])
+
+    def _peer(self, peer: int | None) -> str | None:
+        return None if peer is None else self._nodes[peer]
+
+
+def lab_network(hosts: Sequence[str]) -> LabNetwork | None:
+    """Return the network of a run's hosts, None where they are no lab's of this machine.
+
+    Args:
+        hosts: Their addresses, by place; none: the run has no other hosts than this machine.
+    """
+    for name in labs_there() if hosts else ():
+        lab = Lab(name)
+        try:
+            nodes = _nodes(lab.plan, hosts)
+        except ConfigError:
+            continue  # one that is being built, or taken down
+        if len(nodes) == len(hosts):
+            return LabNetwork(lab, nodes)
+    return None
+
+
+def _nodes(plan: LabPlan, hosts: Sequence[str]) -> list[str]:
+    """Return the lab's names of the hosts at these addresses, as far as they are its."""
+    known = {
+        address: node
+        for node in plan.hosts
+        for network in plan.networks
+        for address in (plan.ipv4(node, network), plan.ipv6_of(node, network))
+    }
+    return [known[host] for text in hosts if (host := _host(text)) in known]
+
+
+def _host(text: str) -> str:
+    try:
+        return Address.parse(text).host
+    except AddressRefused:
+        return ""
