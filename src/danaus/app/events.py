@@ -27,9 +27,11 @@ worker_ready         replica, incarnation, platform, reason (why that platform),
 process_exited       replica, rank, incarnation, process_id, pid, exit_code, signal (name, e.g.
                      ``"SIGKILL"``), kind (of MeshFailure), reason, expected (true for a stop
                      that the controller asked for)
+process_stuck        replica, pids, reason (it was killed and does not end)
 hang_noticed         replica, rank, incarnation, process_id, still_s, reason
 quorum_announced     epoch, members (list of ``"replica/rank#incarnation"``), learners (same),
                      committed_step, hold, reason
+step_refused         step, replica, reason (what was computed is not sound: it is tried again)
 step_discarded       step, epoch, reason, replica
 learning_started     replica, incarnation, step, donors (list)
 state_served         replica, incarnation, bytes (that went from it to learners)
@@ -41,6 +43,8 @@ service_restarted    pid, address, attempt
 divergence_found     step, fingerprints (replica -> hex), minority (list of replicas), reason
 checkpoint_written   step, replica
 checkpoint_failed    step, replica, reason
+checkpoint_refused   step, replica, reason (it is damaged; an older one is tried)
+donor_failed         replica, incarnation (who learns), step, donor (``member``), reason
 replica_failed       replica, reason (an error of its own, not a death)
 suggestion           text (``now try: kill -9 PID``), pid, replica
 run_stopped          reason (Ctrl-C, a signal)
@@ -66,8 +70,10 @@ class Event(enum.StrEnum):
     PROCESS_STARTED = "process_started"
     WORKER_READY = "worker_ready"
     PROCESS_EXITED = "process_exited"
+    PROCESS_STUCK = "process_stuck"
     HANG_NOTICED = "hang_noticed"
     QUORUM_ANNOUNCED = "quorum_announced"
+    STEP_REFUSED = "step_refused"
     STEP_DISCARDED = "step_discarded"
     LEARNING_STARTED = "learning_started"
     STATE_SERVED = "state_served"
@@ -79,6 +85,8 @@ class Event(enum.StrEnum):
     DIVERGENCE_FOUND = "divergence_found"
     CHECKPOINT_WRITTEN = "checkpoint_written"
     CHECKPOINT_FAILED = "checkpoint_failed"
+    CHECKPOINT_REFUSED = "checkpoint_refused"
+    DONOR_FAILED = "donor_failed"
     REPLICA_FAILED = "replica_failed"
     SUGGESTION = "suggestion"
     RUN_STOPPED = "run_stopped"

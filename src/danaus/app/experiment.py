@@ -25,7 +25,7 @@ from danaus.app.chaos_desk import ChaosDesk
 from danaus.app.events import Event
 from danaus.app.replica_keeper import ReplicaKeeper, Start, worst
 from danaus.app.run_folder import RunFolder
-from danaus.app.run_record import happening, job_restarts
+from danaus.app.run_record import happening, job_restarts, replica_of
 from danaus.app.run_result import RunResult, WorkerResult, conclude
 from danaus.app.service_keeper import ServiceKeeper
 from danaus.app.settings import RunConfig
@@ -232,12 +232,25 @@ class RunController(Actor):
         await asyncio.wait([*keepers, stopped], return_when=asyncio.FIRST_COMPLETED)
 
     async def _wind_down(self, keepers: list[asyncio.Task[tuple[WorkerResult, ...]]]) -> None:
-        """Let members finish together; stop those who only start or learn."""
+        """Let members finish together; stop those who only start or learn, or cannot finish."""
         if not self._stopped.is_set():
-            await asyncio.wait(keepers, timeout=_LAST_ONES_LIMIT_S)
+            members = self._last_members()
+            finishing = [
+                task
+                for task, keeper in zip(keepers, self._keepers, strict=True)
+                if keeper.replica_id in members
+            ]
+            await asyncio.wait(finishing or keepers, timeout=_LAST_ONES_LIMIT_S)
         async with asyncio.TaskGroup() as tasks:
             for keeper in self._keepers:
                 tasks.create_task(keeper.stop())
+
+    def _last_members(self) -> set[str]:
+        """Return who had committed the last step when the end was announced, as far as is known."""
+        lines = reversed(journal.read(self._folder.journal_path))
+        told = (e for line in lines if (e := happening(line)) and e.facts.get("finished"))
+        end = next((e for e in told if e.name == Event.QUORUM_ANNOUNCED), None)
+        return {replica_of(member) for member in end.names("members")} if end else set()
 
     def _conclude(self, results: list[tuple[WorkerResult, ...]]) -> RunResult | None:
         names = self._config.replica_ids

@@ -51,7 +51,7 @@ class Narrator:
         self._recent: deque[tuple[float, int]] = deque(maxlen=_RATE_STEPS)
         self._announced: dict[str, int] = {}
         self._struck: set[tuple[str, int | None]] = set()
-        self._last_resumed: tuple[object, str] = (None, "")
+        self._last_told: dict[str, tuple[object, str]] = {}
         self.step = 0
         self.members = 0
         """Replicas that took part in the newest committed step."""
@@ -112,10 +112,11 @@ class Narrator:
 
     def _is_news(self, event: Happening, text: str) -> bool:
         """Tell whether this was not told before, by another replica that does the same."""
-        if event.name != Event.RUN_RESUMED:
+        if event.name not in (Event.RUN_RESUMED, Event.STEP_REFUSED):
             return True
-        known, self._last_resumed = self._last_resumed, (event.facts.get("term"), text)
-        return known != self._last_resumed
+        known, now = self._last_told.get(event.name), (event.facts.get("term"), text)
+        self._last_told[event.name] = now
+        return known != now
 
     def _blamed(self, event: Happening) -> str:
         """Return words for a death that danaus did not cause."""
@@ -136,13 +137,18 @@ class Narrator:
         if not before:
             words = f"{everyone} train{_s(now)} {epoch}"
         elif left and not entered:
-            words = (
-                f"{everyone} go{'es' if len(now) == 1 else ''} on without {_listed(left)} {epoch}"
-            )
+            goes = "goes" if len(now) == 1 else "go"
+            words = f"{everyone} {goes} on without {_listed(left)} {epoch}{_out_of_reach(event)}"
         else:
             step = event.text("committed_step")
             words = f"{_listed(entered)} take{_s(entered)} part again after step {step} {epoch}"
         self._progress.event(words, "green" if entered else "")
+
+
+def _out_of_reach(event: Happening) -> str:
+    """Return why somebody was left behind whose end is not known, in the service's words."""
+    parts = event.text("reason").split("; ")
+    return "".join(f": {part}" for part in parts if " is out of reach (" in part)
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -186,6 +192,11 @@ def _pid(event: Happening) -> str:
     return f"pid {event.text('pid')}"
 
 
+def _pids(event: Happening) -> str:
+    found = event.facts.get("pids")
+    return ", ".join(map(str, found)) if isinstance(found, list) else "unknown"
+
+
 def _resumed_words(event: Happening) -> str:
     step = event.text("step")
     where = f"the checkpoint of step {step}" if event.number("step") else "the seed's weights"
@@ -213,11 +224,20 @@ _WORDS: dict[str, Callable[[Happening], str]] = {
     Event.SERVICE_RESTARTED: lambda e: f"{SERVICE} started again: {_pid(e)}",
     Event.SERVICE_SILENT: lambda e: f"{SERVICE} does not answer; it is killed",
     Event.DIVERGENCE_FOUND: _diverged_words,
+    Event.STEP_REFUSED: lambda e: f"step {e.text('step')} is tried again: {e.text('reason')}",
     Event.RUN_RESUMED: _resumed_words,
     Event.SUGGESTION: lambda e: e.text("text"),
     Event.REPLICA_FAILED: lambda e: f"{e.replica} failed: {e.text('reason')}",
+    Event.PROCESS_STUCK: lambda e: (
+        f"{e.replica} (pid {_pids(e)}) cannot be ended: {e.text('reason')}"
+    ),
     Event.CHECKPOINT_FAILED: lambda e: (
         f"no checkpoint of step {e.text('step')}: {e.text('reason')}"
+    ),
+    Event.CHECKPOINT_REFUSED: lambda e: f"{e.replica} cannot go on from it: {e.text('reason')}",
+    Event.DONOR_FAILED: lambda e: (
+        f"{e.replica} asks for step {e.text('step')} again, {e.text('donor')} failed it: "
+        f"{e.text('reason')}"
     ),
 }
 
@@ -227,6 +247,10 @@ _STYLES: dict[str, str] = {
     Event.SERVICE_EXITED: "red",
     Event.HANG_NOTICED: "red",
     Event.DIVERGENCE_FOUND: "red",
+    Event.STEP_REFUSED: "red",
+    Event.PROCESS_STUCK: "red",
+    Event.CHECKPOINT_REFUSED: "red",
+    Event.DONOR_FAILED: "red",
     Event.REPLICA_FAILED: "red",
     Event.HEALED: "cyan",
     Event.SUGGESTION: "bold yellow",

@@ -105,6 +105,11 @@ class Recorder(Observer):
         elif written.reason and self._place.num_ranks == 1:
             self._record(Event.CHECKPOINT_FAILED, step=line.step, reason=written.reason)
 
+    def refused(self, step: int, reason: str) -> None:
+        self._record(Event.STEP_REFUSED, step=step, reason=reason)
+        for other in self._others:
+            other.refused(step, reason)
+
     def discarded(self, step: int, epoch: Epoch, reason: str) -> None:
         self._record(Event.STEP_DISCARDED, step=step, epoch=str(epoch), reason=reason)
         for other in self._others:
@@ -120,10 +125,21 @@ class Recorder(Observer):
         for other in self._others:
             other.checkpoint_dropped(step, reason)
 
+    def restore_failed(self, step: int, reason: str) -> None:
+        self._journal.record(Event.CHECKPOINT_REFUSED, **self._facts(), step=step, reason=reason)
+        for other in self._others:
+            other.restore_failed(step, reason)
+
     def learning(self, step: int, donors: tuple[str, ...]) -> None:
         self._record(Event.LEARNING_STARTED, step=step, donors=sorted(donors))
         for other in self._others:
             other.learning(step, donors)
+
+    def donor_failed(self, step: int, donor: str, reason: str) -> None:
+        facts = self._facts()
+        self._journal.record(Event.DONOR_FAILED, **facts, step=step, donor=donor, reason=reason)
+        for other in self._others:
+            other.donor_failed(step, donor, reason)
 
     def served(self, num_bytes: int) -> None:
         self._record(Event.STATE_SERVED, bytes=num_bytes)

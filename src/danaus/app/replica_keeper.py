@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ from danaus.core.journal import Journal
 T = TypeVar("T")
 _HEAR_LIMIT_S = 1.0
 _STRIKE_LIMIT_S = 5.0
+_KILL_LIMIT_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +214,11 @@ class ReplicaKeeper:
             return
         if self._done:
             await procs.stop(self._grace_s)
-        else:
-            await procs.kill()
+            return
+        try:
+            await asyncio.wait_for(procs.kill().as_asyncio(), _KILL_LIMIT_S)
+        except TimeoutError:
+            self._record_stuck(procs)
 
     async def _wait_for_budget(self, why: str) -> None:
         decision = self._budget.decide((0,), 1, time.monotonic())
@@ -228,6 +233,15 @@ class ReplicaKeeper:
         self.num_restarts += 1
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), decision.after_s)
+
+    def _record_stuck(self, procs: ProcMesh) -> None:
+        self._journal.record(
+            Event.PROCESS_STUCK,
+            replica=self.replica_id,
+            pids=[pid for pid in procs.pids().values() if os.path.exists(f"/proc/{pid}")],
+            reason=f"killed {_KILL_LIMIT_S:g} s ago and still there: it waits inside the kernel, "
+            "for a device or a file system",
+        )
 
     def _record_start(self, procs: ProcMesh, incarnation: int) -> None:
         for rank, (process_id, pid) in enumerate(procs.pids().items()):

@@ -106,7 +106,10 @@ class Healer:
         except ExchangeAborted as aborted:
             return on.Aborted(order.epoch, aborted.reason)
         except (TransferFailed, StaleQuorum, DeadlinePassed) as failed:
+            if isinstance(failed, TransferFailed):
+                self._tell_tried(order.step, failed.tried)
             return on.LearnFailed(order.epoch, str(failed))
+        self._tell_tried(order.step, report.tried)
         work.loaded(order.step)
         self._observer.learned(order.step, report.bytes_by_donor, time.monotonic() - started)
         return on.Learned(order.epoch, order.step, work.fingerprint(), _epoch(report.note))
@@ -122,6 +125,10 @@ class Healer:
         finally:
             with self._lock:
                 self._fetching = None
+
+    def _tell_tried(self, step: int, tried: dict[str, str]) -> None:
+        for donor, why in tried.items():
+            self._observer.donor_failed(step, donor, why)
 
 
 def _epoch(text: str) -> Epoch | None:

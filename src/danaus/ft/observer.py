@@ -53,6 +53,9 @@ class Observer:
     def committed(self, line: Committed, result: StepResult) -> None:
         """A step was applied; ``line`` is in the ledger."""
 
+    def refused(self, step: int, reason: str) -> None:
+        """The members know from their votes that what they computed of a step is not sound."""
+
     def discarded(self, step: int, epoch: Epoch, reason: str) -> None:
         """A step was discarded; it is tried again."""
 
@@ -62,8 +65,14 @@ class Observer:
     def checkpoint_dropped(self, step: int, reason: str) -> None:
         """The checkpoint of ``step`` was not of the state that all members share."""
 
+    def restore_failed(self, step: int, reason: str) -> None:
+        """The checkpoint of ``step`` cannot be restored; an older one is tried."""
+
     def learning(self, step: int, donors: tuple[str, ...]) -> None:
         """This process begins to fetch the state of ``step``."""
+
+    def donor_failed(self, step: int, donor: str, reason: str) -> None:
+        """A donor of ``step`` was asked again, or others in its place."""
 
     def served(self, num_bytes: int) -> None:
         """So many bytes of state went to learners since this was last told."""

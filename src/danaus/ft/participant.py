@@ -34,6 +34,7 @@ from danaus.ft.step import StepMachine
 from danaus.ft.step_events import Votes
 from danaus.ft.step_plan import StepPlan
 from danaus.ft.stopwatch import Stopwatch
+from danaus.ft.tally import objection
 from danaus.ft.work import StepResult, Work
 from danaus.quorum.client import QuorumClient
 from danaus.quorum.messages import Epoch, Seat
@@ -272,7 +273,9 @@ class Participant:
             seen = self._crew.votes_seen()
             return on.VotesBroken(ballot.epoch, ballot.step, str(broken), seen)
         self._observer.moment(Moment.VOTED, ballot.step)
-        self._refusals.judge(ballot, votes)
+        if against := objection(votes.values(), veto=False):
+            self._observer.refused(ballot.step, against)
+            self._refusals.judge(ballot, votes, against)
         self._settle_checkpoint(ballot.step - 1, votes)
         return on.VotesIn(ballot.epoch, ballot.step, votes)
 
@@ -333,6 +336,7 @@ class Participant:
         try:
             self._work.restore(order.step, order.epoch.term)
         except CheckpointDamaged as damaged:
+            self._observer.restore_failed(order.step, str(damaged))
             return on.RestoreFailed(order.epoch, str(damaged), self._work.restorable_step())
         if self._ledger is not None:
             self._ledger.append(RolledBack(time.time(), order.step, order.epoch.term, order.reason))

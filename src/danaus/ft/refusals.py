@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from danaus.core.errors import ShareUnfit, StepImpossible
 from danaus.ft.step_events import Ballot, Votes
-from danaus.ft.tally import blamed, objection
+from danaus.ft.tally import blamed
 
 MOST_TRIES = 3
 """One unfit try may be a fault's; the same thrice over is the training's own."""
@@ -27,12 +27,13 @@ class Refusals:
         again = unfit and step == self._step
         self._step, self._num = step, (self._num + 1 if again else int(unfit))
 
-    def judge(self, mine: Ballot, votes: Votes) -> None:
+    def judge(self, mine: Ballot, votes: Votes, against: str) -> None:
         """Give up if this was one try too many.
 
         Args:
             mine: This member's ballot.
             votes: Every member's.
+            against: What they say against the step.
 
         Raises:
             ShareUnfit: Others shall compute what this replica cannot.
@@ -40,11 +41,10 @@ class Refusals:
         """
         if mine.vote != "refused":
             return
-        cast = tuple(votes.values())
-        why = f"{objection(cast, veto=False)}, {self._num} times in a row"
+        why = f"{against}, {self._num} times in a row"
         if self._num >= MOST_TRIES:
             raise StepImpossible(step=self._step, why=why)
-        others = {ballot.member.replica_id for ballot in cast} - {mine.member.replica_id}
-        alone = mine.own_share and not others & blamed(cast)
+        others = {member.replica_id for member in votes} - {mine.member.replica_id}
+        alone = mine.own_share and not others & blamed(votes.values())
         if alone and others and self._num == MOST_TRIES - 1:
             raise ShareUnfit(step=self._step, why=why)

@@ -13,9 +13,12 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 from danaus.quorum.messages import MemberId, OpenStep, Outcome, QuorumRecord, StepReport
+
+_MOST_CAUSES = 2
 
 Reports = Mapping[MemberId, StepReport]
 
@@ -105,7 +108,7 @@ def _decide(last: QuorumRecord, survivors: Reports, step: int) -> Outcome:
             held[member] = kept
     refused = [m for m, kept in held.items() if kept.vote == "refused" or kept.refused_seen]
     if refused:
-        why = next((held[m].reason for m in sorted(refused) if held[m].reason), "")
+        why = _causes(held[m].reason for m in sorted(refused))
         reason = f"step {step} was refused, as {_names(refused)} knows"
         return Outcome(step, "discard", f"{reason}: {why}" if why else reason, epoch)
     unprepared = [m for m in survivors if m not in held or held[m].vote != "prepared"]
@@ -121,6 +124,12 @@ def _decide(last: QuorumRecord, survivors: Reports, step: int) -> Outcome:
         f"with one digest" + (f" ({absent} absent)" if absent else ""),
         epoch,
     )
+
+
+def _causes(reasons: Iterable[str]) -> str:
+    """Return what is said most rarely, first: who found the cause is fewer than who felt it."""
+    said = Counter(reason for reason in reasons if reason)
+    return "; ".join(sorted(said, key=lambda reason: said[reason])[:_MOST_CAUSES])
 
 
 def _differing(survivors: Reports, held: Mapping[MemberId, OpenStep], step: int) -> str:

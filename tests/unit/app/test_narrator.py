@@ -92,6 +92,19 @@ def test_all_that_go_back_are_told_in_one_line(story: StoryTeller, tell) -> None
     ]
 
 
+def test_what_is_refused_is_told_once_with_its_reason(story: StoryTeller, tell) -> None:
+    for name in story.names:
+        story.record("step_refused", replica=name, step=6, reason="replica-1 has no numbers")
+    story.record("checkpoint_refused", replica="replica-0", step=8, reason="it is damaged")
+    story.record("donor_failed", replica="replica-1", step=9, donor=C, reason="damaged message")
+
+    assert tell() == [
+        "step 6 is tried again: replica-1 has no numbers",
+        "replica-0 cannot go on from it: it is damaged",
+        f"replica-1 asks for step 9 again, {C} failed it: damaged message",
+    ]
+
+
 def test_a_divergence_says_whether_it_heals(story: StoryTeller, tell) -> None:
     facts = {"step": 7, "fingerprints": {}}
     reason = "fingerprints of step 7 differ: "

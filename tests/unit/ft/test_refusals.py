@@ -24,7 +24,8 @@ def ballot(name, reason="not finite", *, own_share=False):
 
 def judge(refusals, *cast):
     """Judge as the first of these."""
-    refusals.judge(cast[0], {each.member: each for each in cast})
+    votes = {each.member: each for each in cast}
+    refusals.judge(cast[0], votes, objection(cast, veto=False))
 
 
 def test_the_same_step_unfit_in_a_row_is_given_up():
