@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import dataclasses
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from danaus.actor.boot import command
 from danaus.app.lab_folder import LABS, LabFolder, LabState, changed, labs_there
 from danaus.app.lab_init import boot_id
 from danaus.app.lab_node import Node
@@ -32,8 +32,11 @@ from danaus.core.errors import ConfigError
 
 def host_agent() -> tuple[str, ...]:
     """Return the command of danaus' own host agent, with the places that a lab fills."""
+    source = str(Path(__file__).parents[2])
+    code = f"import sys; sys.path.insert(0, {source!r}); from danaus.cli.main import main"
     options = ("--listen", "{listen}", "--secret", "{secret}", "--run-dir", "{run_dir}")
-    return (*command("danaus.cli.main", "host"), *options, "--name", "{name}")
+    start = (sys.executable, "-c", f"{code}; sys.exit(main())", "host")
+    return (*start, *options, "--name", "{name}")
 
 
 class Lab:

@@ -11,6 +11,7 @@ from typing import Any
 from danaus.app.lab import Lab
 from danaus.app.lab_folder import LABS, labs_there
 from danaus.app.lab_plan import LabPlan, Link
+from danaus.app.lab_tools import check_ground
 from danaus.cli.arguments import Given, build, read, wants_help
 from danaus.core.errors import ConfigError
 
@@ -103,6 +104,7 @@ def run(arguments: list[str]) -> int:
     if name != "run" and wants_help(rest):
         print(_HELP, end="")
         return 0
+    check_ground()
     return _COMMANDS[name](rest)
 
 

@@ -133,12 +133,13 @@ def test_the_commands_build_a_lab_that_stays(name):
     assert "there is no lab" in said("cut", "host1", code=2)
 
 
-def test_who_is_not_root_is_told_in_one_sentence():
+@pytest.mark.parametrize("command", ["up", "status", "cut", "run", "down"])
+def test_who_is_not_root_is_told_in_one_sentence(command):
     # In a user namespace without a mapping we are nobody, and still may read our own files.
     before = ["unshare", "--user"]
     if subprocess.run([*before, "true"], capture_output=True, timeout=20, check=False).returncode:
         pytest.skip("this machine has no user namespaces")
-    done = danaus_lab("up", before=before)
+    done = danaus_lab(command, before=before)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "needs root; run it as root, or with sudo" in done.stderr
