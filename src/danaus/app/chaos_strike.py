@@ -110,7 +110,7 @@ class Striker:
             if fault.kind is FaultKind.KILL_HOST and self._network is not None:
                 how = self._harm  # no process there may say good-bye
             how(fault)
-        except DanausError as error:
+        except (DanausError, OSError) as error:
             self._miss(fault, str(error))
 
     def tick(self) -> None:
@@ -191,10 +191,19 @@ class Striker:
 
     def _lift(self, lasting: Lasting) -> None:
         self._lasting.remove(lasting)
-        lasting.lift()
-        fault = lasting.fault
-        target = self._victims.target(fault)
-        self._journal.record(Event.FAULT_LIFTED, fault=fault.id, kind=fault.kind, target=target)
+        fault, reason = lasting.fault, ""
+        try:
+            lasting.lift()
+        except (DanausError, OSError) as error:  # a lab that was taken down meanwhile, say
+            reason = str(error)
+            self._say(f"{fault.id}  cannot be undone: {reason}")
+        self._journal.record(
+            Event.FAULT_LIFTED,
+            fault=fault.id,
+            kind=fault.kind,
+            target=self._victims.target(fault),
+            reason=reason,
+        )
 
 
 def words(fault: Fault, found: Sequence[Victim]) -> str:

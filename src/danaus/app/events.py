@@ -20,7 +20,7 @@ fault_injected       fault (unique id), kind (see ``FaultKind``), target (replic
                      it), step, text (words); and of the victim: process_id, pid, incarnation
                      where it has them
 fault_missed         fault, kind, target, reason (what was to be hit was not there)
-fault_lifted         fault, kind, target (one that lasted is over)
+fault_lifted         fault, kind, target (one that lasted is over), reason (why it is not, if so)
 process_started      replica, rank, incarnation, process_id, pid
 worker_ready         replica, incarnation, platform, reason (why that platform), environment,
                      state_bytes, snapshot_room_bytes (beyond it a donor pauses, H-2)

@@ -72,3 +72,18 @@ def _check_refusals(folder: Path) -> None:
         with Command(folder, *words) as command:
             assert command.wait() == 2, command.text
         assert says in command.text
+
+
+@pytest.mark.timeout(180)
+def test_a_plan_may_kill_its_own_controller_and_the_run_goes_on_when_it_is_resumed(
+    tmp_path,
+) -> None:
+    text(tmp_path)
+    few = (*TRAIN, "--steps=40")
+    with Command(tmp_path, *few, "--run-dir=a", "--chaos=kill_controller:at_step=8") as train:
+        assert train.wait() == 128 + 9
+    assert struck(tmp_path / "a") == ["kill_controller"]
+    with Command(tmp_path, "train", "--resume=a") as train:
+        resumed = finish(train)
+    with Command(tmp_path, *few, "--run-dir=b") as train:
+        assert finish(train) == resumed
