@@ -197,14 +197,15 @@ def test_another_incarnation_is_not_taken_for_this_one(sites):
     mine.close()
 
 
+@pytest.mark.parametrize("site_kind", ["unix", "tcp", "tls"], indirect=True)
 def test_abort_ends_the_forming(sites):
     """One peer never dials, another accepts and says nothing."""
     first, second = sites(2)
     with socket.socket() as mute:
-        mute.bind(("127.0.0.1", 0))
+        mute.bind((first.address.host or "127.0.0.1", 0))
         mute.listen()
         members = {
-            "a": Address.tcp("127.0.0.1", mute.getsockname()[1]),
+            "a": Address.tcp(*mute.getsockname()),
             "b": first.address,
             "c": second.address,
         }

@@ -25,9 +25,18 @@ class Relay:
         cuts: For each connection in turn, after how many bytes (both ways together) it is cut;
             None, and every connection after the last, passes everything.
         abrupt: Cut with a reset instead of an orderly end.
+        flip_at: Which byte of the first connection (both ways together) comes out damaged.
     """
 
-    def __init__(self, target: Address, cuts: Sequence[int | None], *, abrupt: bool) -> None:
+    def __init__(
+        self,
+        target: Address,
+        cuts: Sequence[int | None],
+        *,
+        abrupt: bool,
+        flip_at: int | None = None,
+    ) -> None:
+        self._flip_at = flip_at
         self._target = target
         self._cuts = iter(cuts)
         self._abrupt = abrupt
@@ -64,6 +73,14 @@ class Relay:
         writer.transport.abort()
         self._live.discard(writer)
 
+    def _damaged(self, data: bytes, at: int) -> bytes:
+        if self._flip_at is None or not at <= self._flip_at < at + len(data):
+            return data
+        changed = bytearray(data)
+        changed[self._flip_at - at] ^= 1
+        self._flip_at = None
+        return bytes(changed)
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if me := asyncio.current_task():
             self._tasks.add(me)
@@ -84,6 +101,7 @@ class Relay:
                     room = len(data)
                     if allowed is not None:
                         room = min(room, allowed - self.passed_bytes[index])
+                    data = self._damaged(data, self.passed_bytes[index])
                     self.passed_bytes[index] += room
                     sink.write(data[:room])
                     if self.passed_bytes[index] == allowed:
