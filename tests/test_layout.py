@@ -30,7 +30,7 @@ MAY_READ_ENVIRONMENT = ("cli/", "job/", "actor/worker.py", "actor/agent.py")
 MAY_CATCH_ALL = 3
 PURE = (
     "quorum.state", "quorum.resolve", "quorum.progress", "quorum.donors", "ft.step",
-    "actor.supervision", "core.extent", "collectives.tree",
+    "actor.supervision", "actor.waiting_state", "core.extent", "collectives.tree",
     "app.chaos", "app.chaos_fault", "app.chaos_kinds", "app.chaos_record", "app.chaos_schedule",
     "app.chaos_spec",
 )  # fmt: skip

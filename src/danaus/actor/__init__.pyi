@@ -1,5 +1,6 @@
 from typing import Annotated, TypeAlias, TypeVar
 
+from danaus.actor.attaching import attach_to_workers as attach_to_workers
 from danaus.actor.contexts import Context as Context
 from danaus.actor.contexts import ProcessInfo as ProcessInfo
 from danaus.actor.endpoints import Actor as Actor
@@ -22,6 +23,7 @@ from danaus.actor.restart import Restart as Restart
 from danaus.actor.restart import RestartBudget as RestartBudget
 from danaus.actor.value_mesh import Outcome as Outcome
 from danaus.actor.value_mesh import ValueMesh as ValueMesh
+from danaus.actor.waiting_host import run_worker_loop_forever as run_worker_loop_forever
 from danaus.core.errors import ActorError as ActorError
 from danaus.core.errors import SupervisionError as SupervisionError
 from danaus.core.extent import Extent as Extent

@@ -186,6 +186,8 @@ class HostAgent:
                 )
             case talk.ForwardLogs():
                 self._forward(peer, message)
+            case talk.EndUnattended():
+                self._tasks.start(self._end_unattended(), "going on without a controller")
             case talk.ShutDown():
                 self._tasks.start(self._shut_down(message.grace_s), "shutting down")
 
@@ -256,6 +258,7 @@ class HostAgent:
             position_path=position,
             bind=self._bind(name),
             agent_address=self._address,
+            sockets=settings.sockets,
             env=message.env,
         )
         return Worker(

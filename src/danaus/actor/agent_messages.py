@@ -113,6 +113,10 @@ class WorkerReady(msgspec.Struct, frozen=True, tag="worker_ready"):
     address: str
 
 
+class EndUnattended(msgspec.Struct, frozen=True, tag="end_unattended"):
+    """End once nobody has worked here for some time."""
+
+
 class ShutDown(msgspec.Struct, frozen=True, tag="shut_down"):
     """Stop every worker, then end."""
 
@@ -167,6 +171,7 @@ ToAgent = (
     | StopProcesses
     | ForwardLogs
     | WorkerReady
+    | EndUnattended
     | ShutDown
     | WatchProcess
     | KillProcess

@@ -16,8 +16,8 @@ from danaus.wire.position import PositionBlock
 class ProcessInfo:
     """The process that code runs in.
 
-    ``agent_address``, ``run_dir`` and ``log_path`` are empty and ``position`` is None in a
-    controller, which no agent watches.
+    ``agent_address``, ``run_dir``, ``log_path`` and ``sockets`` (a folder of this host for unix
+    sockets) are empty and ``position`` is None in a controller, which no agent watches.
     """
 
     process_id: str
@@ -27,6 +27,7 @@ class ProcessInfo:
     position: PositionBlock | None = None
     host: str = ""
     rank: int = 0
+    sockets: str = ""
 
     @property
     def incarnation(self) -> int:

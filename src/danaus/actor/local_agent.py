@@ -41,6 +41,8 @@ class HostOptions:
         preload: Modules that the nursery imports before it forks workers (``torch``).
         detached: Go on without this program.
         bind: Where agents listen; None: unix sockets in ``sockets``.
+        folder: Private folder on this machine's own disk for agents' folders; None: below
+            ``control`` in ``run_dir``.
     """
 
     run_dir: Path
@@ -49,6 +51,7 @@ class HostOptions:
     preload: tuple[str, ...] = ()
     detached: bool = False
     bind: Address | None = None
+    folder: Path | None = None
 
 
 class LocalAgent:
@@ -62,7 +65,7 @@ class LocalAgent:
     def __init__(self, name: str, options: HostOptions) -> None:
         self.name = check_name(name, "the name of a host")
         self._options = options
-        self._folder = options.run_dir / "control" / "agents" / name
+        self._folder = (options.folder or options.run_dir / "control" / "agents") / name
         self._process: subprocess.Popen[bytes] | None = None
         self._pidfd = -1
         self._lifeline = -1
@@ -78,6 +81,11 @@ class LocalAgent:
     def is_alive(self) -> bool:
         """Tell whether the agent runs."""
         return self._process is not None and self._process.poll() is None
+
+    @property
+    def exit_code(self) -> int | None:
+        """How the agent's process has ended, as ``subprocess`` says it; None: it has not."""
+        return self._process.poll() if self._process is not None else None
 
     # -- beginning -----------------------------------------------------------------------------
 
@@ -149,7 +157,7 @@ class LocalAgent:
 
     def _ended(self, runtime: Runtime, pidfd: int) -> None:
         self._unwatch(pidfd)
-        code = self._process.poll() if self._process is not None else None
+        code = self.exit_code
         how = f"by {signal.Signals(-code).name}" if code is not None and code < 0 else f"({code})"
         runtime.connections.lose_host(self.host, f"its agent ended {how}")
 

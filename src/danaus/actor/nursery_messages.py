@@ -14,7 +14,8 @@ class WorkerSpec(msgspec.Struct, frozen=True, tag="fork"):
     """One worker: who it is and where its things lie.
 
     ``bind`` is the address that it listens on, ``agent_address`` its host agent's; ``mesh_id``
-    and ``rank`` are its place in its process mesh.
+    and ``rank`` are its place in its process mesh, ``sockets`` a folder of this host for unix
+    sockets.
     """
 
     process_id: str
@@ -26,6 +27,7 @@ class WorkerSpec(msgspec.Struct, frozen=True, tag="fork"):
     position_path: str
     bind: str
     agent_address: str
+    sockets: str = ""
     env: dict[str, str] = {}
 
 

@@ -49,6 +49,7 @@ def main(spec: WorkerSpec, secret: Secret) -> int:
         position=PositionBlock.open(spec.position_path),
         host=spec.host,
         rank=spec.rank,
+        sockets=spec.sockets,
     )
     runtime = Runtime(info, on_stop=ending.set, on_exit=leave)
     set_runtime(runtime)

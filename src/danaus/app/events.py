@@ -36,6 +36,9 @@ step_discarded       step, epoch, reason, replica
 learning_started     replica, incarnation, step, donors (list)
 state_served         replica, incarnation, bytes (that went from it to learners)
 healed               replica, incarnation, step, bytes, duration_s, donors (list)
+host_joined          host, agent_address, agent_pid (on its machine), away_s (0 at first)
+host_lost            host, reason
+host_waited_for      replica, host, away_s, reason (why it cannot be joined now)
 service_exited       pid, signal, reason, expected
 service_silent       pid, reason (it lives and does not answer; it is killed)
 service_started      pid, address (the first start)
@@ -78,6 +81,9 @@ class Event(enum.StrEnum):
     LEARNING_STARTED = "learning_started"
     STATE_SERVED = "state_served"
     HEALED = "healed"
+    HOST_JOINED = "host_joined"
+    HOST_LOST = "host_lost"
+    HOST_WAITED_FOR = "host_waited_for"
     SERVICE_EXITED = "service_exited"
     SERVICE_STARTED = "service_started"
     SERVICE_SILENT = "service_silent"

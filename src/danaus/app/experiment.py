@@ -19,12 +19,12 @@ from typing import Any
 
 from danaus.actor.endpoints import Actor, concurrent_endpoint
 from danaus.actor.failure import MeshFailure
-from danaus.actor.mesh import HostMesh
 from danaus.app.chaos import FaultPlan, Fleet
 from danaus.app.chaos_desk import ChaosDesk
 from danaus.app.events import Event
 from danaus.app.replica_keeper import ReplicaKeeper, Start, worst
 from danaus.app.run_folder import RunFolder
+from danaus.app.run_hosts import RunHosts
 from danaus.app.run_record import happening, job_restarts, replica_of
 from danaus.app.run_result import RunResult, WorkerResult, conclude
 from danaus.app.service_keeper import ServiceKeeper
@@ -35,7 +35,6 @@ from danaus.core.config import describe
 from danaus.core.errors import DanausError
 from danaus.core.journal import Journal
 from danaus.ft.observer import Observer
-from danaus.job.local import LocalJob
 
 PRELOAD = (TRAINING,)
 """What a nursery imports before it forks: the worker, and torch with it."""
@@ -90,7 +89,7 @@ class RunController(Actor):
         self._folder = RunFolder.open(order.run_dir)
         self._folder.hold()
         self._journal = Journal(self._folder.journal_path)
-        sockets = self._folder.sockets(outlive=order.config.detached)
+        self._folder.sockets(outlive=order.config.detached)
         self._service = ServiceKeeper(
             self._folder,
             order.config,
@@ -98,15 +97,12 @@ class RunController(Actor):
             resume=order.resume,
             heal=order.heal,
         )
-        self._job = LocalJob(
-            num_hosts=order.config.replicas,
-            run_dir=self._folder.path,
-            sockets=sockets,
-            secret_path=self._folder.secret_path,
+        self._hosts = RunHosts(
+            self._folder,
+            order.config,
+            self._journal,
             preload=PRELOAD + (PRELOAD_SHARDED if order.config.parallel.shard > 1 else ()),
-            detached=order.config.detached,
         )
-        self._lost_hosts: set[int] = set()
         self._keepers = tuple(
             self._make_keeper(place, name) for place, name in enumerate(order.config.replica_ids)
         )
@@ -138,14 +134,15 @@ class RunController(Actor):
             self._journal.record(Event.RUN_FAILED, error=type(error).__name__, text=str(error))
             raise error from None
         finally:
+            self._service.close()
             self._folder.release(keep_sockets=self._config.detached)
             self._journal.close()
 
     async def _train(self) -> list[tuple[WorkerResult, ...]]:
         """Run hosts, service and replicas to the end; nothing of them is left then."""
         try:
-            await asyncio.to_thread(self._job.apply)
-            self._save_addresses()
+            self._service.reserve()
+            await self._hosts.start()
             async with self._chaos.open(), asyncio.TaskGroup() as tasks:
                 service = tasks.create_task(self._service.run())
                 keepers = [tasks.create_task(keeper.run()) for keeper in self._keepers]
@@ -157,7 +154,7 @@ class RunController(Actor):
                 await service
             return [keeper.result() for keeper in keepers]
         finally:
-            await asyncio.to_thread(self._job.kill)
+            await self._hosts.end()
 
     @concurrent_endpoint
     async def status(self) -> RunStatus:
@@ -176,8 +173,7 @@ class RunController(Actor):
 
         Whatever else fails here was ended on purpose, or ends a call that a keeper waits for.
         """
-        if failure.kind == "host_lost":
-            self._lost_hosts.update(_host_of(each) for each in failure.process_ids)
+        self._hosts.failed(failure)
         for keeper in self._keepers:
             keeper.failed(failure)
         return True
@@ -190,25 +186,16 @@ class RunController(Actor):
             self._folder,
             self._journal,
             config=self._config,
-            host=lambda: self._host(place),
+            host=lambda stopping: self._hosts.host(place, stopping),
             job=self._worker_job,
         )
 
-    async def _host(self, place: int) -> HostMesh:
-        """Return the host of a replica, a new one where the last was lost."""
-        if place in self._lost_hosts:
-            self._lost_hosts.discard(place)
-            host = await asyncio.to_thread(self._job.replace, "hosts", place)
-            self._save_addresses()
-            return host
-        return self._job.state().hosts.slice(hosts=place)
-
     def _worker_job(self, replica_id: str, incarnation: int) -> WorkerJob:
         order = self._order
+        agent = self._hosts.agent_address(order.config.replica_ids.index(replica_id))
         return WorkerJob(
             run_dir=str(self._folder.path),
-            sockets=str(self._folder.sockets()),
-            quorum_address=self._service.address,
+            quorum_address=self._service.address_for(agent),
             replica_id=replica_id,
             num_replicas=order.config.replicas,
             num_ranks=order.config.parallel.shard,
@@ -217,11 +204,6 @@ class RunController(Actor):
             niceness=order.niceness,
             observers=(*order.observers.get(replica_id, ()), *self._chaos.planned(replica_id)),
         )
-
-    def _save_addresses(self) -> None:
-        """Write down where the hosts' agents are, for whoever takes over this run (A-12)."""
-        hosts = {host.name: host.agent_address for host in self._job.state().hosts.hosts}
-        self._folder.save_addresses(agents=hosts, agent_pids=self._job.agent_pids())
 
     # -- the end ----------------------------------------------------------------------------
 
@@ -282,8 +264,3 @@ class RunController(Actor):
             text=self._order.text,
             settings={each.name: [each.value, each.reason] for each in describe(config)},
         )
-
-
-def _host_of(process_id: str) -> int:
-    """Return the place of the host that a process id names: ``host2/...`` is 2."""
-    return int(process_id.partition("/")[0].removeprefix("host"))

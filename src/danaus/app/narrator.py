@@ -218,6 +218,16 @@ _WORDS: dict[str, Callable[[Happening], str]] = {
         f"{e.replica} hangs: no progress for {e.number('still_s') or 0.0:.1f} s"
     ),
     Event.HEALED: _healed_words,
+    Event.HOST_JOINED: lambda e: (
+        f"{e.text('host')} is back after {e.number('away_s') or 0.0:.1f} s"
+        if e.number("away_s")
+        else ""
+    ),
+    Event.HOST_LOST: lambda e: e.text("reason"),
+    Event.HOST_WAITED_FOR: lambda e: (
+        f"{e.replica} waits for {e.text('host')}, away for {e.number('away_s') or 0.0:.0f} s: "
+        f"{e.text('reason')}"
+    ),
     Event.SERVICE_EXITED: lambda e: (
         f"{SERVICE} is dead ({e.text('signal') or e.text('reason')}); training goes on without it"
     ),
@@ -252,6 +262,7 @@ _STYLES: dict[str, str] = {
     Event.CHECKPOINT_REFUSED: "red",
     Event.DONOR_FAILED: "red",
     Event.REPLICA_FAILED: "red",
+    Event.HOST_LOST: "red",
     Event.HEALED: "cyan",
     Event.SUGGESTION: "bold yellow",
 }

@@ -25,6 +25,8 @@ def opening(settings: RunConfig, path: Path, text: str) -> Iterator[str]:
     """
     yield f"folder {os.path.relpath(path)}"
     yield f"text   {text}"
+    if settings.hosts:
+        yield f"hosts  {', '.join(settings.hosts)}"
     model, step = settings.model, settings.step
     yield (
         f"model  Llama, {model.num_parameters:,} parameters ({model.num_layers} layers of width "

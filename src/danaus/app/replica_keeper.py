@@ -64,7 +64,8 @@ class ReplicaKeeper:
         folder: The run's folder, held by this process.
         journal: Where starts and exits are written.
         config: How often it may be started again, and how long a start may take.
-        host: Gives the host to start on, a new one where the last was lost.
+        host: Gives the host to start on, a new one where the last was lost; may wait for it until
+            the event is set.
         job: Makes the workers' orders for an incarnation.
     """
 
@@ -75,7 +76,7 @@ class ReplicaKeeper:
         journal: Journal,
         *,
         config: RunConfig,
-        host: Callable[[], Awaitable[HostMesh]],
+        host: Callable[[asyncio.Event], Awaitable[HostMesh]],
         job: Callable[[str, int], WorkerJob],
     ) -> None:
         self.replica_id = replica_id
@@ -129,9 +130,9 @@ class ReplicaKeeper:
         """
         self._failed.clear()
         self._failure = None
+        host = await self._host(self._stopping)
         incarnation = self._folder.next_incarnation(self.replica_id)
         job = self._job(self.replica_id, incarnation)
-        host = await self._host()
         if self._stopping.is_set():
             raise SupervisionError(self.replica_id, "it was stopped")
         self._procs = procs = host.spawn_procs(

@@ -22,11 +22,13 @@ from danaus.actor.log_tail import tail
 from danaus.actor.restart import RestartBudget
 from danaus.app.events import SERVICE, Event
 from danaus.app.run_folder import RunFolder
+from danaus.app.run_hosts import bind_of
 from danaus.app.settings import RunConfig
 from danaus.core.errors import DanausError, RestartsExhausted
 from danaus.core.journal import Journal
 from danaus.core.lifeline import open_lifeline
-from danaus.wire.address import Address
+from danaus.wire.address import Address, advertised
+from danaus.wire.routes import ReservedPort
 from danaus.wire.secret import Secret
 from danaus.wire.session import open_session
 
@@ -64,7 +66,8 @@ class ServiceKeeper:
         self._stopping = asyncio.Event()
         self._attempt = 0
         self._budget = RestartBudget(settings.restart.policy())
-        self.address = str(Address.parse(f"unix:{folder.sockets() / 'quorum'}"))
+        self._port: ReservedPort | None = None
+        self._address = Address.unix(folder.sockets() / "quorum")
         self._lifeline: tuple[int, int] | None = None
         self._hold_restart_s = 0.0
 
@@ -77,6 +80,26 @@ class ServiceKeeper:
     def hold(self, seconds: float) -> None:
         """Wait for so much longer before the next restart; to see what goes on without."""
         self._hold_restart_s = seconds
+
+    def reserve(self) -> None:
+        """Take the port at which the service, and any that follows it, listens; see ``close``.
+
+        Raises:
+            AddressRefused: The hosts cannot be reached, or there is no such address here.
+        """
+        host = bind_of(self._settings)
+        if host:
+            self._port = ReservedPort(host)
+            self._address = self._port.address
+
+    def close(self) -> None:
+        """Give the port back."""
+        if self._port is not None:
+            self._port.close()
+
+    def address_for(self, peer: Address) -> str:
+        """Return the address at which ``peer`` dials the service (W-4)."""
+        return str(advertised(self._address, peer))
 
     async def run(self) -> None:
         """Keep the service running until ``stop``; ends when it has ended.
@@ -188,7 +211,7 @@ class ServiceKeeper:
         stat = procfs.read_stat(process.pid)
         try:
             self._folder.save_addresses(
-                quorum=self.address,
+                quorum=str(self._address),
                 quorum_pid=process.pid,
                 quorum_started=stat.started if stat is not None else 0,
             )
@@ -199,7 +222,7 @@ class ServiceKeeper:
         self._journal.record(
             Event.SERVICE_RESTARTED if self._attempt else Event.SERVICE_STARTED,
             pid=process.pid,
-            address=self.address,
+            address=str(self._address),
             attempt=self._attempt,
         )
         return process
@@ -215,7 +238,7 @@ class ServiceKeeper:
             "--folder",
             str(self._folder.quorum),
             "--address",
-            self.address,
+            str(self._address),
             "--secret-file",
             str(self._folder.secret_path),
             "--journal",
@@ -245,7 +268,7 @@ class ServiceKeeper:
     async def _greet(self, process: asyncio.subprocess.Process) -> None:
         """Kill a service that lives and does not answer; training has gone on meanwhile."""
         secret = Secret.load(self._folder.secret_path)
-        address = Address.parse(self.address)
+        address = advertised(self._address, Address.tcp("127.0.0.1", 9))
         limit_s = _START_LIMIT_S
         while True:
             try:

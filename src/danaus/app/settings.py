@@ -14,10 +14,13 @@ from pathlib import Path
 from danaus.actor.restart import Restart
 from danaus.app.run_folder import RunFolder
 from danaus.core.config import load, names
-from danaus.core.errors import ConfigError
+from danaus.core.errors import AddressRefused, ConfigError
 from danaus.train.config import TrainConfig
 from danaus.train.presets import preset
+from danaus.wire.address import Address
 
+DEFAULT_HOSTS_SECRET = Path("~/.danaus/secret")
+"""File of the secret that hosts and whoever starts runs on them share."""
 _LONGEST_BACKOFF_S = 2.0
 """So that a replica that always fails uses up its restarts within their window."""
 
@@ -93,7 +96,17 @@ class RunConfig(TrainConfig):
 
     Args:
         replicas: Replica groups that train together; each holds a whole copy of the state.
-        run_dir: Folder of the run; none: runs/<date-time>-<name>.
+        run_dir: Folder of the run; none: runs/<date-time>-<name>.  With hosts it must lie on a
+            file system that all of them share, under the same path.
+        hosts: Addresses of machines on which "danaus host" waits; none: this machine alone.
+            Replica i lives on host i, counted around.
+        hosts_secret: File of the secret that the hosts hold too.
+        bind: Interface, host name or address at which controller and quorum service listen; empty:
+            with hosts chosen by asking the route to them, else unix sockets.
+        host_wait_s: Seconds after which replicas of a lost host start on another one; none: they
+            wait for their own.
+        alone_limit_s: Seconds for which hosts go on without being able to tell whether the
+            controller lives.
         hang_limit_s: Seconds that a process may stand still before it is taken for hung; none:
             ten times the median of the phase, never under 5 s.
         grace_s: Seconds that a process has to stop by itself before it is terminated.
@@ -105,6 +118,11 @@ class RunConfig(TrainConfig):
 
     replicas: int = 3
     run_dir: Path | None = None
+    hosts: tuple[str, ...] = ()
+    hosts_secret: Path = DEFAULT_HOSTS_SECRET
+    bind: str = ""
+    host_wait_s: float | None = None
+    alone_limit_s: float = 600.0
     hang_limit_s: float | None = None
     grace_s: float = 2.0
     detached: bool = False
@@ -117,8 +135,11 @@ class RunConfig(TrainConfig):
         _at_least("replicas", self.replicas, 1)
         _above_zero("grace_s", self.grace_s)
         _above_zero("start_limit_s", self.start_limit_s)
-        if self.hang_limit_s is not None:
-            _above_zero("hang_limit_s", self.hang_limit_s)
+        _above_zero("alone_limit_s", self.alone_limit_s)
+        for name in ("hang_limit_s", "host_wait_s"):
+            if getattr(self, name) is not None:
+                _above_zero(name, getattr(self, name))
+        _check_hosts(self.hosts)
         if self.quorum.min_replicas > self.replicas:
             raise ConfigError(
                 what=f"quorum.min_replicas is {self.quorum.min_replicas} but replicas is "
@@ -225,6 +246,11 @@ def resumed(before: RunConfig, overrides: Mapping[str, str]) -> RunConfig:
 _MAY_CHANGE = frozenset(
     (
         "hang_limit_s",
+        "hosts",
+        "hosts_secret",
+        "bind",
+        "host_wait_s",
+        "alone_limit_s",
         "grace_s",
         "detached",
         "checkpoint.every_steps",
@@ -235,6 +261,18 @@ _MAY_CHANGE = frozenset(
         *(f"quorum.{name}" for name in names(QuorumConfig)),
     )
 )
+
+
+def _check_hosts(hosts: tuple[str, ...]) -> None:
+    for text in hosts:
+        try:
+            address = Address.parse(text)
+        except AddressRefused as refused:
+            raise ConfigError(f"hosts: {text!r} is no address", refused.why) from refused
+        if address.scheme != "tcp" or not address.port or hosts.count(text) > 1:
+            raise ConfigError(
+                f"hosts: {text!r} cannot be joined", "tcp:ADDRESS:PORT, each host once"
+            )
 
 
 def _value(settings: object, name: str) -> object:

@@ -10,6 +10,7 @@ import os
 import time
 from pathlib import Path
 
+from danaus.actor.contexts import ProcessInfo
 from danaus.actor.process_runtime import context
 from danaus.app.chaos_fault import Fault
 from danaus.app.chaos_inside import Inside
@@ -25,6 +26,7 @@ from danaus.ft.place import Place
 from danaus.ft.step_plan import StepPlan
 from danaus.platform.choice import Choice
 from danaus.train.replica import ReplicaWork
+from danaus.wire.address import Address
 
 
 class RankTraining:
@@ -49,7 +51,7 @@ class RankTraining:
             os.nice(job.niceness)
         self._choice.platform.pin(job.train.platform)
         place = self._place()
-        shards = self._open.enter_context(Shards(place, job.sockets))
+        shards = self._open.enter_context(Shards(place, context().proc.sockets))
         self._work = ReplicaWork.build(
             job.train, place, shards=shards.place, folder=self._folder.checkpoints
         )
@@ -109,7 +111,15 @@ class RankTraining:
             incarnation=job.incarnation,
             quorum_address=job.quorum_address,
             secret_path=str(self._folder.secret_path),
-            data_address=f"unix:{job.sockets}/{job.replica_id}-{rank}-{job.incarnation}",
+            data_address=_data_address(proc, f"{job.replica_id}-{rank}-{job.incarnation}"),
             agent_address=proc.agent_address,
             process_id=proc.process_id,
         )
+
+
+def _data_address(proc: ProcessInfo, name: str) -> str:
+    """Return where peers reach this process: where its host agent is reached, they reach it."""
+    agent = Address.parse(proc.agent_address)
+    if agent.scheme == "unix":
+        return str(Address.unix(f"{proc.sockets}/{name}"))
+    return str(Address.tcp(agent.host, 0))

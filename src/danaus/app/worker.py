@@ -29,7 +29,6 @@ class WorkerJob:
 
     Args:
         run_dir: The run folder.
-        sockets: A folder whose path is short enough for unix sockets.
         quorum_address: Where the quorum service listens.
         replica_id: Stable name.
         num_replicas: Replicas of the run when all are there.
@@ -41,7 +40,6 @@ class WorkerJob:
     """
 
     run_dir: str
-    sockets: str
     quorum_address: str
     replica_id: str
     num_replicas: int

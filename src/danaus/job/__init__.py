@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 _HOMES = {
+    "AttachedJob": "danaus.job.attached",
     "JobState": "danaus.job.local",
     "LocalJob": "danaus.job.local",
 }

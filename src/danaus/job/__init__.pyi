@@ -1,2 +1,3 @@
+from danaus.job.attached import AttachedJob as AttachedJob
 from danaus.job.local import JobState as JobState
 from danaus.job.local import LocalJob as LocalJob

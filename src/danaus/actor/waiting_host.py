@@ -1,0 +1,323 @@
+"""A host that waits to be joined by a controller that holds the same secret.
+
+Owns the shell around ``waiting_state``: sessions with controllers, looking for one that is gone,
+and the person at the host.  The agent that works for a job is ``waiting_work``'s.
+
+Invariants:
+    P-4: with this process the agent that it started ends, and with that all workers: by lifelines.
+    Nothing is obeyed before the peer has proven that it holds the secret (W-2).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import shutil
+import signal
+import socket
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from danaus.actor.identity import check_name
+from danaus.actor.waiting_messages import (
+    FROM_HOST,
+    TO_HOST,
+    AgentEnded,
+    FromHost,
+    HostLeft,
+    HostRefused,
+    JoinHost,
+    KillAgent,
+    LeaveHost,
+    ToHost,
+)
+from danaus.actor.waiting_state import (
+    AgentGone,
+    Application,
+    BeginWork,
+    ControllerAway,
+    ControllerBack,
+    ControllerLookedFor,
+    EndWork,
+    Event,
+    Found,
+    Instruction,
+    JoinAsked,
+    LeaveAsked,
+    LetWorkEnd,
+    LookForController,
+    Say,
+    TimePassed,
+    TurnAway,
+    WaitingMachine,
+    WakeAt,
+)
+from danaus.actor.waiting_work import HostPlaces, HostWork
+from danaus.core.errors import ChannelClosed, DanausError
+from danaus.wire.address import Address
+from danaus.wire.owned_tasks import OwnedTasks
+from danaus.wire.secret import Secret
+from danaus.wire.session import Session, serve_sessions
+
+KEPT_S = 86_400.0
+"""How long a session between host and controller outlives its connection: the host decides."""
+_LOOK_LIMIT_S = 2.0
+_SOCKET_FOLDER_BYTES = 60
+
+
+@dataclass(eq=False)
+class _Visitor:
+    """A controller's session, and what it asked for."""
+
+    session: Session
+    order: JoinHost | None = None
+
+
+class WaitingHost:
+    """Wait to be joined, work, wait again.
+
+    Args:
+        places: Where the host's things are.
+        say: Shows a line to the person at the host.
+    """
+
+    def __init__(self, places: HostPlaces, say: Callable[[str], None]) -> None:
+        self._places, self._say = places, say
+        self._machine = WaitingMachine()
+        self._events: deque[Event] = deque()
+        self._busy = False
+        self._numbers = itertools.count(1)
+        self._visitors: dict[int, _Visitor] = {}
+        self._tasks = OwnedTasks(f"host {places.name}")
+        self._work = HostWork(places, self._agent_gone)
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def run(self, ending: asyncio.Event, listening: Callable[[Address], None]) -> None:
+        """Serve until ``ending`` is set; nothing that was started is left then.
+
+        Raises:
+            AddressRefused: The address cannot be bound.
+        """
+        secret = Secret.load(self._places.secret_path)
+        server = await serve_sessions(
+            self._places.listen, secret, self._on_session, lost_limit_s=KEPT_S
+        )
+        try:
+            listening(server.address)
+            await ending.wait()
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+            await self._tasks.close()
+            await self._work.end()
+            await server.close()
+
+    # -- sessions ------------------------------------------------------------------------------
+
+    async def _on_session(self, session: Session) -> None:
+        number = next(self._numbers)
+        visitor = self._visitors[number] = _Visitor(session)
+        session.on_disconnect = lambda _why: self._feed(ControllerAway(number))
+        session.on_reconnect = lambda: self._feed(ControllerBack(number))
+        try:
+            async for parts in session:
+                self._hear(number, visitor, TO_HOST.decode(parts[0], session.peer))
+        except ChannelClosed:
+            pass
+        except DanausError as error:
+            self._say(f"session of {session.peer} ended: {error}")
+        finally:
+            del self._visitors[number]
+            self._feed(ControllerAway(number))
+            await session.close()
+
+    def _hear(self, number: int, visitor: _Visitor, message: ToHost) -> None:
+        match message:
+            case JoinHost() as order:
+                visitor.order = order
+                self._feed(JoinAsked(_application(number, order)))
+            case LeaveHost(reason):
+                self._feed(LeaveAsked(number, reason))
+            case KillAgent(reason):
+                if self._machine.works_for(number):
+                    self._say(f"killing the agent: {reason}")
+                    self._work.kill()
+
+    def _tell(self, number: int, message: FromHost) -> None:
+        visitor = self._visitors.get(number)
+        if visitor is not None:
+            with contextlib.suppress(ChannelClosed):
+                visitor.session.send([FROM_HOST.encode(message)])
+
+    def _agent_gone(self, address: str, how: str) -> None:
+        for number in list(self._visitors):
+            if self._machine.works_for(number):
+                self._tell(number, AgentEnded(address, how))
+        self._feed(AgentGone())
+
+    # -- the machine ---------------------------------------------------------------------------
+
+    def _feed(self, event: Event) -> None:
+        """Hand an event to the machine, and those that follow from its instructions after it."""
+        self._events.append(event)
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            while self._events:
+                now = asyncio.get_running_loop().time()
+                for instruction in self._machine.handle(self._events.popleft(), now):
+                    self._carry_out(instruction, now)
+        finally:
+            self._busy = False
+
+    def _carry_out(self, instruction: Instruction, now: float) -> None:
+        match instruction:
+            case Say(text):
+                self._say(text)
+            case BeginWork(session):
+                self._tasks.start(self._begin(session), "starting an agent")
+            case EndWork(_, session):
+                self._tasks.start(self._end(session), "ending an agent")
+            case TurnAway(session, why):
+                self._tell(session, HostRefused(why))
+            case LookForController(session, controller):
+                looking = self._look_for(session, Address.parse(controller))
+                self._tasks.start(looking, "looking for the controller")
+            case LetWorkEnd():
+                self._tasks.start(self._let_work_end(), "letting the work end")
+            case WakeAt(at):
+                self._wake_in(max(0.0, at - now))
+
+    def _wake_in(self, delay_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(delay_s, self._feed, TimePassed())
+
+    async def _begin(self, number: int) -> None:
+        visitor = self._visitors.get(number)
+        if visitor is None or visitor.order is None:
+            return
+        for other, each in list(self._visitors.items()):
+            if other != number and each.order is not None and each.order.job == visitor.order.job:
+                each.session.end("a newer session took its place", clean=True)
+        try:
+            self._tell(number, await self._work.begin(visitor.order))
+        except (DanausError, OSError) as error:
+            self._tell(number, HostRefused(str(error)))
+            self._feed(LeaveAsked(number, f"it cannot work here: {error}"))
+
+    async def _end(self, number: int) -> None:
+        await self._work.end()
+        self._tell(number, HostLeft())
+        for each in list(self._visitors.values()):
+            if not each.session.is_connected:  # a controller that is gone for good
+                each.session.end("its job is over", clean=True)
+
+    async def _look_for(self, number: int, controller: Address) -> None:
+        self._feed(ControllerLookedFor(number, await look_for(controller)))
+
+    async def _let_work_end(self) -> None:
+        with contextlib.suppress(DanausError):
+            await self._work.let_end()
+
+
+def _application(number: int, order: JoinHost) -> Application:
+    return Application(
+        number,
+        order.job,
+        order.who,
+        order.controller,
+        detached=order.detached,
+        alone_limit_s=order.alone_limit_s,
+    )
+
+
+async def look_for(controller: Address) -> Found:
+    """Tell whether anybody listens at an address: ``gone`` is said by its machine's kernel."""
+    dial = (
+        asyncio.open_unix_connection(controller.path)
+        if controller.scheme == "unix"
+        else asyncio.open_connection(controller.host, controller.port)
+    )
+    try:
+        async with asyncio.timeout(_LOOK_LIMIT_S):
+            _, writer = await dial
+    except (ConnectionRefusedError, FileNotFoundError):
+        return "gone"
+    except (OSError, TimeoutError):
+        return "unknown"
+    writer.close()
+    return "there"
+
+
+@contextlib.contextmanager
+def places_of(
+    listen: Address, secret_path: Path, *, run_dir: Path | None, name: str
+) -> Iterator[HostPlaces]:
+    """Make the folders of a waiting host; temporary ones are removed afterwards.
+
+    Args:
+        listen: Where it listens.
+        secret_path: File of the hosts' secret.
+        run_dir: Folder for its own things, on its own disk; None: a temporary one.
+        name: Of the host, for people; empty: the machine's.
+    """
+    with contextlib.ExitStack() as stack:
+
+        def temporary() -> Path:
+            made = Path(tempfile.mkdtemp(prefix="danaus-"))
+            stack.callback(shutil.rmtree, made, ignore_errors=True)
+            return made
+
+        folder = run_dir.absolute() if run_dir is not None else temporary()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (folder / "agents").mkdir(mode=0o700, exist_ok=True)
+        sockets = folder / "sockets"
+        if len(os.fsencode(sockets)) > _SOCKET_FOLDER_BYTES:
+            sockets = temporary()
+        sockets.mkdir(mode=0o700, exist_ok=True)
+        name = check_name(name or socket.gethostname(), "the name of a host")
+        yield HostPlaces(name, listen, folder, sockets, secret_path.absolute())
+
+
+def run_worker_loop_forever(
+    address: Address | str,
+    secret: Path | str,
+    *,
+    run_dir: Path | str | None = None,
+    name: str = "",
+    say: Callable[[str], None] = print,
+) -> None:
+    """Let this host be joined, by one controller after the other, until SIGINT or SIGTERM.
+
+    Args:
+        address: Where to listen, as in ``tcp:10.0.0.7:4500``.
+        secret: File of the secret that controllers must hold too.
+        run_dir: Folder for the host's own things, on its own disk; None: a temporary one.
+        name: Of the host, for people; empty: the machine's.
+        say: Shows a line to the person at the host.
+
+    Raises:
+        AddressRefused: The address cannot be bound.
+        ConfigError: There is no secret.
+    """
+    listen = Address.parse(address) if isinstance(address, str) else address
+    folder = Path(run_dir) if run_dir is not None else None
+    with places_of(listen, Path(secret), run_dir=folder, name=name) as places:
+
+        async def serve() -> None:
+            ending = asyncio.Event()
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, ending.set)
+            host = WaitingHost(places, say)
+            await host.run(ending, lambda at: say(f"{places.name} waits to be joined at {at}"))
+
+        asyncio.run(serve())
