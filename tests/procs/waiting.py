@@ -77,7 +77,8 @@ class Machine:
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         """End the host by a signal; return its exit code."""
         self.command.signal(number)
-        return self.command.wait()
+        with self.command:
+            return self.command.wait()
 
 
 @contextlib.contextmanager

@@ -10,12 +10,14 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from danaus.actor.here import shutdown_context
 from danaus.actor.identity import HostRef, check_name, job_of
 from danaus.actor.mesh import HostMesh
 from danaus.actor.process_runtime import get_runtime
@@ -50,7 +52,7 @@ HEARTBEAT_LIMIT_S = 20.0
 _JOIN_LIMIT_S = 10.0
 _AGAIN_LIMIT_S = 3.0
 _START_LIMIT_S = 60.0
-_LEAVE_LIMIT_S = 5.0
+_LEAVE_LIMIT_S = 3.0
 _SPARE_S = 5.0
 
 
@@ -127,7 +129,8 @@ class AttachedHost:
     async def leave(self, reason: str) -> None:
         """Have the host end all that it has of this job, and wait to be joined again."""
         session = self._session
-        if session is None or session.is_closed or not session.is_connected:
+        if session is None or not session.is_connected:
+            await self._hang_up()
             return
         session.on_message = None
         with contextlib.suppress(ChannelClosed, TimeoutError):
@@ -179,7 +182,7 @@ class AttachedHost:
             connections.fences.pop(self.ref.agent_address, None)
         self.ref = HostRef(self.name, joined.agent_address, self.ref.job)
         self.agent_pid = joined.agent_pid
-        fence = KillAgent("it does not answer its controller")
+        fence = KillAgent(joined.agent_pid, "it does not answer its controller")
         connections.fences[self.ref.agent_address] = functools.partial(self._say, fence)
         return self.ref
 
@@ -241,10 +244,11 @@ class AttachedHosts:
         connections = self._runtime.connections
         bind = Address.tcp(host, 0)
         self._job = connections.join(terms.job_secret, bind, terms.heartbeat_limit_s)
+        connections.on_leave(self._job, self._leave_all)
         limit_s = _JOIN_LIMIT_S + _START_LIMIT_S + _SPARE_S
         failed: list[str] = self._runtime.io.run(self._join_all(), limit_s)
         if failed:
-            self.leave("not all hosts could be joined")
+            self.leave()
             raise ConfigError(
                 what=f"{len(failed)} of {len(self._hosts)} hosts cannot be joined",
                 needed="; ".join(failed),
@@ -275,18 +279,16 @@ class AttachedHosts:
         ref: HostRef = self._runtime.io.run(joining, limit_s)
         return ref
 
-    def leave(self, reason: str) -> None:
+    def leave(self) -> None:
         """Have every host that is reached end all that it has of this job; safe to call twice."""
         job, self._job = self._job, ""
-        if not job:
-            return
-        self._runtime.connections.leave(job)
+        if job:
+            self._runtime.connections.leave(job)
+
+    async def _leave_all(self) -> None:
         for ref in self.refs:
             self._runtime.connections.fences.pop(ref.agent_address, None)
-        self._runtime.io.run(self._leave_all(reason), _LEAVE_LIMIT_S + _SPARE_S)
-
-    async def _leave_all(self, reason: str) -> None:
-        await asyncio.gather(*(host.leave(reason) for host in self._hosts))
+        await asyncio.gather(*(host.leave("its program has left") for host in self._hosts))
 
 
 def attach_to_workers(
@@ -299,7 +301,7 @@ def attach_to_workers(
 ) -> HostMesh:
     """Join hosts that wait (``danaus host``, ``run_worker_loop_forever``).
 
-    They wait again a few seconds after this program, or ``shutdown_context()``, has ended.
+    They wait again once this program has ended, or has called ``shutdown_context()``.
 
     Args:
         workers: Their addresses, as in ``tcp:10.0.0.7:4500``.
@@ -320,6 +322,7 @@ def attach_to_workers(
     if not addresses:
         raise ConfigError(what="no hosts to attach to", needed="the address of at least one")
     terms = HostTerms(Path(secret).absolute(), preload=tuple(preload), bind=bind)
+    atexit.register(shutdown_context)
     hosts = AttachedHosts(addresses, terms, name=check_name(name, "the name of a mesh")).join()
     return HostMesh(Extent(("hosts",), (len(hosts),)).region(), hosts)
 

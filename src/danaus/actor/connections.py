@@ -6,7 +6,7 @@ On the connections' loop, except where it is said.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -71,6 +71,7 @@ class Connections:
         self._jobs: dict[str, Job] = {}
         self._links: dict[ProcessName, ProcessLink] = {}
         self._agents: dict[str, AgentLink] = {}
+        self._partings: dict[str, list[Callable[[], Awaitable[None]]]] = {}
         self.fences: dict[str, Callable[[], None]] = {}
         """How to end an agent of this machine that does not answer, by its address."""
 
@@ -100,6 +101,10 @@ class Connections:
         listener = await serve_sessions(bind, secret, serve, lost_limit_s=LOST_LIMIT_S)
         self._jobs[job] = Job(secret, listener, str(listener.address), heartbeat_limit_s)
 
+    def on_leave(self, job: str, parting: Callable[[], Awaitable[None]]) -> None:
+        """Await ``parting()`` whenever this process leaves a job, once."""
+        self._partings.setdefault(job, []).append(parting)
+
     def leave(self, job: str) -> None:
         """Stop to listen for a job and forget its hosts; from any other thread."""
         self._user.io.run(self._leave(job), _LEAVE_LIMIT_S)
@@ -120,6 +125,8 @@ class Connections:
             if name.job == job:
                 del self._links[name]
                 link.fail("this process left the job", None)
+        for parting in self._partings.pop(job, ()):
+            await parting()
         found = self._jobs.pop(job, None)
         if found is not None:
             await found.listener.close()

@@ -143,10 +143,9 @@ class WaitingHost:
                 self._feed(JoinAsked(_application(number, order)))
             case LeaveHost(reason):
                 self._feed(LeaveAsked(number, reason))
-            case KillAgent(reason):
-                if self._machine.works_for(number):
-                    self._say(f"killing the agent: {reason}")
-                    self._work.kill()
+            case KillAgent(agent_pid, reason):
+                if self._machine.works_for(number) and self._work.kill(agent_pid):
+                    self._say(f"killed the agent: {reason}")
 
     def _tell(self, number: int, message: FromHost) -> None:
         visitor = self._visitors.get(number)

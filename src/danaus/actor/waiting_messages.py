@@ -44,8 +44,9 @@ class JoinHost(msgspec.Struct, frozen=True, tag="join_host"):
 
 
 class KillAgent(msgspec.Struct, frozen=True, tag="kill_agent"):
-    """End the agent and all that it has started, at once: it does not answer."""
+    """End this agent, if it still is the one, and all that it has started: it does not answer."""
 
+    agent_pid: int
     reason: str
 
 

@@ -83,10 +83,13 @@ class HostWork:
         async with self._turn:
             await self._end()
 
-    def kill(self) -> None:
-        """Kill an agent that does not answer; its end is told like any other."""
-        if self._agent is not None:
-            self._agent.kill()
+    def kill(self, pid: int) -> bool:
+        """Kill the agent if it is this one; its end is told like any other."""
+        agent = self._agent
+        if agent is None or agent.pid != pid or not agent.is_alive:
+            return False
+        agent.kill()
+        return True
 
     async def let_end(self) -> None:
         """Have the agent end once nobody works there.

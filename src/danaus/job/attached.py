@@ -89,7 +89,7 @@ class AttachedJob:
         """
         attached, self._attached = self._attached, None
         if attached is not None:
-            attached.leave("the job was ended")
+            attached.leave()
 
     def __enter__(self) -> Self:
         return self.apply()

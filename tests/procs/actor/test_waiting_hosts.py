@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 
+import cloudpickle
 import pytest
 from tests.procs.cli.terminal import SOURCE, Command
 from tests.procs.waiting import machines
@@ -29,10 +30,11 @@ class Speaker(Actor):
 
 
 @pytest.fixture(autouse=True)
-def _context_ends():
-    import cloudpickle
-
+def _context_ends(monkeypatch):
+    """Send this module by value; a mesh that ends with its host is no failure here."""
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    # Found by name at each failure, as a program of a user sets it.
+    monkeypatch.setitem(vars(sys.modules["danaus.actor"]), "unhandled_fault_hook", lambda _: None)
     yield
     shutdown_context()
     cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
@@ -65,7 +67,8 @@ def test_each_host_that_cannot_be_joined_is_named_with_the_reason(tmp_path):
     said = str(caught.value)
     assert said.startswith("2 of 2 hosts cannot be joined: ")
     assert f"{one.address}: it does not hold the same secret" in said
-    assert f"{two.address}: " in said and "refused" in said.lower()
+    assert f"{two.address}: " in said
+    assert "refused" in said.lower()
 
 
 def test_a_host_works_for_one_job_at_a_time(tmp_path):
@@ -83,7 +86,7 @@ def test_a_host_works_for_one_job_at_a_time(tmp_path):
 def test_a_run_folder_that_the_host_does_not_see_is_named(tmp_path):
     with machines(tmp_path, 1) as (one,):
         terms = HostTerms(one.secret, run_dir=tmp_path / "elsewhere")
-        with pytest.raises(ConfigError, match="there is no folder .*elsewhere on m0.* share"):
+        with pytest.raises(ConfigError, match=r"there is no folder .*elsewhere on m0.* share"):
             AttachedJob([one.address], terms).apply()
 
 
@@ -147,7 +150,7 @@ def test_a_controller_that_is_gone_leaves_the_host_waiting_and_nothing_else(tmp_
             for each in family:
                 each.close()
         one.command.wait_for("is gone since|is done here")
-        assert one.family == [one.command.pid]
+        one.command.wait_until(lambda: one.family == [one.command.pid] or None)
         hosts = attach_to_workers([one.address], one.secret)
         assert speakers(hosts).pid.call_one().get(LIMIT_S)
 
@@ -179,10 +182,11 @@ def test_a_missing_secret_is_made_for_its_owner_alone_and_said(tmp_path):
     [
         ((), "--listen is missing"),
         (("--listen=unix:/tmp/x",), "is no address that other machines dial"),
-        (("--listen=tcp:203.0.113.9:4500",), "cannot be bound"),
+        (("--listen=tcp:203.0.113.9:4500",), "cannot use address tcp:203.0.113.9:4500"),
     ],
 )
 def test_what_is_missing_is_said_in_one_sentence(tmp_path, words, says):
     with Command(tmp_path, "host", *words, f"--secret={tmp_path}/secret") as host:
         assert host.wait() in (1, 2)
-        assert says in host.text and host.text.count("\n") <= 3
+        assert says in host.text
+        assert host.text.count("\n") <= 3

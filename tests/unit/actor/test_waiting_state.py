@@ -44,7 +44,8 @@ def test_a_free_host_works_for_whoever_comes_first_and_turns_others_away():
     machine = joined()
     (away,) = orders(machine, by(2, "b"))
     assert away == TurnAway(2, "it works for run a")
-    assert machine.works_for(1) and not machine.works_for(2)
+    assert machine.works_for(1)
+    assert not machine.works_for(2)
 
 
 def test_the_same_job_may_join_again_and_its_newest_session_counts():
