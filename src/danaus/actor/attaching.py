@@ -97,7 +97,7 @@ class AttachedHost:
         runtime: This process's.
     """
 
-    def __init__(self, name: str, address: Address, terms: HostTerms, runtime: Runtime) -> None:
+    def __init__(self, name: str, address: Address, *, terms: HostTerms, runtime: Runtime) -> None:
         self.name, self.address = name, address
         self._terms, self._runtime = terms, runtime
         self._session: Session | None = None
@@ -217,7 +217,7 @@ class AttachedHosts:
     ) -> None:
         self._runtime, self._terms = get_runtime(), terms
         self._hosts = tuple(
-            AttachedHost(f"{name}{n}", address, terms, self._runtime)
+            AttachedHost(f"{name}{n}", address, terms=terms, runtime=self._runtime)
             for n, address in enumerate(addresses)
         )
         self._job = ""

@@ -162,6 +162,8 @@ def _s(names: Sized) -> str:
 
 
 def _exit_words(event: Happening) -> str:
+    if event.text("kind") == "host_lost":
+        return f"{_worker(event)} is gone with its host"
     how = event.text("signal") or f"exit code {event.text('exit_code')}"
     why = ", as it hung" if event.text("kind") == "hang" else ""
     return f"{_worker(event)} is dead ({how}{why})"

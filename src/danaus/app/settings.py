@@ -19,8 +19,8 @@ from danaus.train.config import TrainConfig
 from danaus.train.presets import preset
 from danaus.wire.address import Address
 
-DEFAULT_HOSTS_SECRET = Path("~/.danaus/secret")
-"""File of the secret that hosts and whoever starts runs on them share."""
+SHARED_SECRET = Path("~/.danaus/secret")
+"""File of the secret that hosts and whoever starts runs on them share, unless another is named."""
 _LONGEST_BACKOFF_S = 2.0
 """So that a replica that always fails uses up its restarts within their window."""
 
@@ -100,7 +100,7 @@ class RunConfig(TrainConfig):
             file system that all of them share, under the same path.
         hosts: Addresses of machines on which "danaus host" waits; none: this machine alone.
             Replica i lives on host i, counted around.
-        hosts_secret: File of the secret that the hosts hold too.
+        hosts_secret: File of the secret that the hosts hold too; none: ~/.danaus/secret.
         bind: Interface, host name or address at which controller and quorum service listen; empty:
             with hosts chosen by asking the route to them, else unix sockets.
         host_wait_s: Seconds after which replicas of a lost host start on another one; none: they
@@ -119,7 +119,7 @@ class RunConfig(TrainConfig):
     replicas: int = 3
     run_dir: Path | None = None
     hosts: tuple[str, ...] = ()
-    hosts_secret: Path = DEFAULT_HOSTS_SECRET
+    hosts_secret: Path | None = None
     bind: str = ""
     host_wait_s: float | None = None
     alone_limit_s: float = 600.0

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from danaus.actor.waiting_host import run_worker_loop_forever
-from danaus.app.settings import DEFAULT_HOSTS_SECRET
+from danaus.app.settings import SHARED_SECRET
 from danaus.cli.arguments import build, read, show_help, wants_help
 from danaus.core.errors import ConfigError
 from danaus.wire.address import Address
@@ -19,13 +19,14 @@ class HostCommand:
 
     Args:
         listen: Where to listen, as in tcp:10.77.0.10:4500: an address that the other hosts dial.
-        secret: The hosts' secret, the same file on every host; made if it is not there.
+        secret: The hosts' secret, the same file on every host; made if it is
+            not there; none: ~/.danaus/secret.
         run_dir: Folder for the host's own things, on its own disk; none: a temporary one.
         name: Of the host, for people; none: the machine's.
     """
 
     listen: str = ""
-    secret: Path = DEFAULT_HOSTS_SECRET
+    secret: Path | None = None
     run_dir: Path | None = None
     name: str = ""
 
@@ -36,7 +37,7 @@ def run(arguments: list[str]) -> int:
         return show_help(HostCommand, "host")
     settings = build(HostCommand, read(arguments, HostCommand, "host"), (), "host")
     address = _address(settings.listen)
-    secret = settings.secret.expanduser()
+    secret = (settings.secret or SHARED_SECRET).expanduser()
     prepare_secret(secret)
     run_worker_loop_forever(address, secret, run_dir=settings.run_dir, name=settings.name, say=_say)
     _say("the host has ended, and all that it had started")

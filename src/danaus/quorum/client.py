@@ -19,6 +19,7 @@ import asyncio
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Self
@@ -58,6 +59,8 @@ HEARTBEAT_S = 0.2
 CLOSE_LIMIT_S = 2.0
 PATIENCE_S = 10.0
 """Who waits longer for a quorum says so in its log, and why (Q-8)."""
+SILENT_LIMIT_S = 5.0
+"""A service that acknowledges nothing for so long is dialled anew: it may be cut off."""
 _OPEN_LIMIT_S = 1.0
 _LOST_LIMIT_S = 1.0
 _PAUSE_S = 0.1
@@ -118,7 +121,7 @@ class QuorumClient:
         self._ask: _Ask | None = None
         self._number = 0
         self._standing: QuorumRecord | None = None
-        self._away = "not reached yet"
+        self._away, self._away_since = "not reached yet", time.monotonic()
         self._waiting = ""
         self._ended = False
         self._session: Session | None = None
@@ -154,7 +157,7 @@ class QuorumClient:
             try:
                 while ask.answer is None:
                     self._check(deadline)
-                    if patience.passed:
+                    if patience.passed and not self._away:
                         _log.warning("%s waits: %s", self._seat.member, self._reason())
                         patience = Deadline.after(PATIENCE_S)
                     limit_s = _LOOK_S if deadline is None else deadline.remaining_s()
@@ -198,7 +201,9 @@ class QuorumClient:
 
     def _reason(self) -> str:
         if self._away:
-            return f"the quorum service at {self._address} is away: {self._away}"
+            away_s = time.monotonic() - self._away_since
+            where = f"the quorum service at {self._address}"
+            return f"cut off from {where} for {away_s:.1f} s: {self._away}"
         return self._waiting or "the quorum service has not answered yet"
 
     @contextlib.contextmanager
@@ -268,11 +273,26 @@ class QuorumClient:
         self._gone("the service closed the session")
 
     async def _beat(self) -> None:
+        said = Deadline.after(PATIENCE_S)
         while True:
             await asyncio.sleep(self._heartbeat_s)
+            if said.passed and self._say_cut_off():
+                said = Deadline.after(PATIENCE_S)
+            if self._session is not None and self._session.unanswered_s > SILENT_LIMIT_S:
+                self._session.end(f"no answer for {self._session.unanswered_s:.1f} s")
             standing = self._standing.epoch if self._standing is not None else None
             if self._session is not None and self._session.is_connected:
                 self._say(Heartbeat(self._seat.member, standing))
+
+    def _say_cut_off(self) -> bool:
+        """Tell in the log of a service that is out of reach for long; tell whether it is."""
+        with self._changed:
+            if not self._away or time.monotonic() - self._away_since < PATIENCE_S:
+                return False
+            reason, asks = self._reason(), self._ask is not None
+        what = "waiting" if asks else "the quorum stands, and all of it must be reached to go on"
+        _log.warning("%s is %s; %s", self._seat.member, reason, what)
+        return True
 
     def _say(self, message: FromReplica) -> None:
         if self._session is not None:
@@ -288,6 +308,8 @@ class QuorumClient:
 
     def _gone(self, why: str) -> None:
         with self._news():
+            if not self._away:
+                self._away_since = time.monotonic()
             self._away = why or "the session ended"
 
     def _back(self) -> None:

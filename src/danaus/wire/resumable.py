@@ -62,6 +62,7 @@ class Session:
         self._lost_limit_s = lost_limit_s
         self._max_frame_bytes = max_frame_bytes
         self._window = Window(peer)
+        self._unanswered_since = 0.0
         self._channel: Channel | None = None
         self._was_open = False
         self._closing = False
@@ -95,6 +96,14 @@ class Session:
         """Bytes sent and not yet acknowledged."""
         return self._window.kept_bytes
 
+    @property
+    def unanswered_s(self) -> float:
+        """Seconds for which the peer has acknowledged nothing although it should have.
+
+        A cut that drops everything closes no connection: this is what can be seen of it.
+        """
+        return self._loop.time() - self._unanswered_since if self._window.kept_bytes else 0.0
+
     def send(self, parts: Sequence[Buffer]) -> int:
         """Send one message; never waits.  Returns its number.
 
@@ -113,6 +122,8 @@ class Session:
             raise MessageTooLarge(size, self._max_frame_bytes, "bytes")
         if len(parts) > MAX_PARTS:
             raise MessageTooLarge(len(parts), MAX_PARTS, "parts")
+        if not self._window.kept_bytes:
+            self._unanswered_since = self._loop.time()
         number = self._window.send(parts, 1 + size)
         self._push(Kind.MESSAGE, parts, number)
         return number
@@ -320,6 +331,7 @@ class Session:
     def _frame(self, frame: Frame) -> None:
         if frame.ack > self._window.last_acked:
             self._window.acked(frame.ack)
+            self._unanswered_since = self._loop.time()
             self._wake_drainers()
         if frame.kind is Kind.MESSAGE:
             size = 1 + sum(map(len, frame.parts))
