@@ -64,7 +64,7 @@ def test_a_killed_and_a_hung_host_come_back_and_the_bits_are_those_of_an_undistu
             old = [Watched(pid) for pid in hosts[2].stop() if pid != hosts[2].command.pid]
             watch.until_members(2)
             watch.until("it to be waited for", lambda: watch.events(Event.HOST_WAITED_FOR))
-            for pid in hosts[2].family:
+            for pid in reversed(hosts[2].family):
                 os.kill(pid, signal.SIGCONT)
             back(watch, "host2")
             assert all(each.ends_within(0.0) for each in old), "they were fenced"

@@ -14,10 +14,8 @@ import asyncio
 import contextlib
 import itertools
 import os
-import shutil
 import signal
 import socket
-import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -59,6 +57,7 @@ from danaus.actor.waiting_state import (
 )
 from danaus.actor.waiting_work import HostPlaces, HostWork
 from danaus.core.errors import ChannelClosed, DanausError
+from danaus.core.temporary_folder import TemporaryFolder
 from danaus.wire.address import Address
 from danaus.wire.owned_tasks import OwnedTasks
 from danaus.wire.secret import Secret
@@ -271,9 +270,9 @@ def places_of(
     with contextlib.ExitStack() as stack:
 
         def temporary() -> Path:
-            made = Path(tempfile.mkdtemp(prefix="danaus-"))
-            stack.callback(shutil.rmtree, made, ignore_errors=True)
-            return made
+            made = TemporaryFolder()
+            stack.callback(made.remove)
+            return made.path
 
         folder = run_dir.absolute() if run_dir is not None else temporary()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
