@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+
 import pytest
 
 from danaus.actor.here import shutdown_context
 from danaus.testing.hosts import Hosts
 from danaus.testing.runs import Shape, finish, plain_sha256, small_run
+
+_DISK_BYTES = 16 << 20
 
 
 @pytest.fixture
@@ -31,6 +36,21 @@ def two(make_hosts):
     """Two hosts."""
     with make_hosts(2) as hosts:
         yield hosts
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of its own, small enough to be filled."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to mount a small file system")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={_DISK_BYTES}", "danaus-test", str(disk)]
+    done = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"cannot mount a tmpfs here: {done.stderr.strip()}")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 @pytest.fixture(autouse=True)

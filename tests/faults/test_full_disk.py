@@ -1,34 +1,23 @@
 """H-5, T-7: a disk without room stops nothing; what could not be written is said afterwards."""
 
 import os
-import subprocess
 
 import pytest
 
+from danaus.actor.process_runtime import context
+from danaus.app.chaos_inside import make_inside
+from danaus.app.chaos_kernel import MOST_DISK_BYTES, fill, fill_disk
+from danaus.app.chaos_spec import read
 from danaus.app.events import Event
 from danaus.core import journal
+from danaus.core.errors import ConfigError
 from danaus.ft.lineage import merge, verify
 from danaus.ft.observer import Observer
 from danaus.testing.faults import Pace
-from danaus.testing.runs import Shape, running, small_run
+from danaus.testing.runs import Shape, finish, running, small_run
+from danaus.testing.watching import RunWatch
 
-DISK_BYTES = 16 << 20
 STEPS = 80
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """A file system of its own, small enough to be filled."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root, to mount a small file system")
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "danaus-test", str(disk)]
-    done = subprocess.run(mount, capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"cannot mount a tmpfs here: {done.stderr.strip()}")
-    yield disk
-    subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
 class Elsewhere:
@@ -46,26 +35,10 @@ class _Noted(Observer):
         self._journal = journal.Journal(path)
 
     def committed(self, line, result):
-        self._journal.record("step", step=line.step, replicas=len(line.leaves), pid=os.getpid())
-
-
-def fill(disk):
-    """Leave not a byte; return what takes the room."""
-    filler = disk / "filler"
-    with filler.open("wb", buffering=0) as file:
-        block = bytes(1 << 16)
-        try:
-            while True:
-                file.write(block)
-        except OSError:
-            pass
-        try:
-            while True:
-                file.write(b"\0")
-        except OSError:
-            pass
-    assert os.statvfs(disk).f_bavail == 0
-    return filler
+        room = os.statvfs(context().proc.run_dir).f_bavail
+        self._journal.record(
+            "step", step=line.step, replicas=len(line.leaves), pid=os.getpid(), room=room
+        )
 
 
 @pytest.mark.timeout(200)
@@ -95,7 +68,9 @@ def test_a_run_goes_on_without_room_on_its_disk_whoever_dies_meanwhile(
             "three members", lambda: noted_lines()[-1:] and noted_lines()[-1]["replicas"] == 3, 60
         )
         watch.until("a checkpoint", lambda: newest() > 4)
-        filler = fill(small_disk)
+        filler = small_disk / "filler"
+        fill(filler)
+        assert os.statvfs(small_disk).f_bavail == 0
         full_at = newest()
         watch.until("steps without room", lambda: newest() >= full_at + 5)
         victim = pid()
@@ -116,3 +91,31 @@ def test_a_run_goes_on_without_room_on_its_disk_whoever_dies_meanwhile(
     lines = journal.read(run.folder.journal_path)
     assert sum(line.get("lost_before", 0) for line in lines) > 0, "it says what it could not say"
     assert not watch.events(Event.RUN_RESUMED)
+
+
+@pytest.mark.timeout(120)
+def test_a_disk_that_is_filled_on_purpose_has_room_again(small_disk, tmp_path, undisturbed):
+    noted = tmp_path / "noted.jsonl"
+    full = make_inside(read("disk_full:replica=0,at_step=5,for=1s"))
+    pace = Pace(0.2, until=tmp_path / "never")
+    observers = {"replica-0": (full, pace), "replica-1": (Elsewhere(noted),)}
+    run = small_run(small_disk / "run", Shape(replicas=2, steps=16), observers=observers)
+    assert finish(run).sha256 == undisturbed(run)
+    watch = RunWatch(run.folder)
+    (strike,) = watch.strikes()
+    assert (strike["target"], strike["kind"]) == ("replica-0", "disk_full")
+    assert not watch.events(Event.PROCESS_EXITED) + watch.events(Event.REPLICA_FAILED)
+    rooms = [line["room"] for line in journal.read(noted)]
+    assert min(rooms) == 0 < rooms[-1]
+    told = verify(merge(run.folder.ledger_paths()))
+    assert told.ok, told.problems
+    assert told.num_steps == 16
+
+
+def test_a_disk_that_others_use_is_never_filled(tmp_path):
+    room = os.statvfs(tmp_path)
+    if room.f_blocks * room.f_frsize <= MOST_DISK_BYTES:
+        pytest.skip("the temporary folder lies on a small disk")
+    with pytest.raises(ConfigError, match="which is not filled: a file system of its own"):
+        fill_disk(tmp_path, 1.0, lambda: None)
+    assert not list(tmp_path.iterdir())

@@ -100,6 +100,11 @@ def fill_disk(folder: Path, for_s: float, say: Callable[[], object]) -> None:
     filler = folder / f".filler-{os.getpid()}"
     _undo(_FREE, filler, for_s)
     say()
+    fill(filler)
+
+
+def fill(filler: Path) -> None:
+    """Write a file until its disk has not a byte left."""
     with filler.open("wb", buffering=0) as file:
         for block in (bytes(1 << 16), b"\0"):
             try:
