@@ -71,6 +71,8 @@ def test_whoever_dies_of_its_own_doing_is_replaced_and_learns_no_wrong_byte(stru
         replicas=2,
     )
     assert exits(watch) == {("replica-0", 0): "SIGSEGV", ("replica-1", 0): "SIGKILL"}
+    reasons = {e["signal"]: e["reason"] for e in watch.events(Event.PROCESS_EXITED, expected=False)}
+    assert reasons["SIGKILL"].startswith("out of memory, most likely: ")
     (failed,) = watch.events(Event.DONOR_FAILED)
     assert (failed["replica"], failed["donor"]) == ("replica-0", "replica-1/0#0")
     assert failed["reason"] == "damaged message: the checksum of a payload is wrong"

@@ -13,6 +13,7 @@ from danaus.wire.lifecycle import KillProcess, PositionsSeen, ProcessExited, Wat
 
 NOT_HERE = "not running here"
 HANG = "hang"
+OUT_OF_MEMORY = "out of memory"
 
 
 class Hello(msgspec.Struct, frozen=True):

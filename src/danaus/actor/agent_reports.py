@@ -57,6 +57,7 @@ class Reports:
                 self._workers.adopt_strays()
             if ticks % _BEAT_EVERY == 0:
                 self._beat()
+                self._workers.count_oom_kills()
 
     def _beat(self) -> None:
         for peer in list(self._sessions):

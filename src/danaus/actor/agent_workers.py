@@ -21,6 +21,7 @@ from danaus.actor import procfs
 from danaus.actor.agent_messages import (
     HANG,
     NOT_HERE,
+    OUT_OF_MEMORY,
     FromAgent,
     LogLines,
     ProcessReady,
@@ -86,6 +87,7 @@ class WorkerTable:
         self._workers: dict[str, Worker] = {}
         self._exits: collections.OrderedDict[str, ProcessExited] = collections.OrderedDict()
         self.nursery: NurseryClient | None = None
+        self._oom_kills = (procfs.num_oom_kills(),) * 2
 
     def __iter__(self) -> collections.abc.Iterator[Worker]:
         return iter(list(self._workers.values()))
@@ -193,9 +195,8 @@ class WorkerTable:
             os.close(worker.pidfd)
         exit_code, signal_name = procfs.split_status(wait_status)
         lines = tail(worker.spec.log_path)
-        message = ProcessExited(
-            process_id, exit_code, signal_name, lines, worker.kill_reason or why
-        )
+        reason = worker.kill_reason or why or self._memory_words(signal_name)
+        message = ProcessExited(process_id, exit_code, signal_name, lines, reason)
         self._exits[process_id] = message
         while len(self._exits) > _REMEMBERED:
             self._exits.popitem(last=False)
@@ -204,6 +205,16 @@ class WorkerTable:
             listener.tell(message)
         worker.ended.set()
         self._tidy(worker)
+
+    def count_oom_kills(self) -> None:
+        """Note what the kernel counts, now and then, so that an increase can be told."""
+        self._oom_kills = (self._oom_kills[1], procfs.num_oom_kills())
+
+    def _memory_words(self, signal_name: str | None) -> str:
+        """Return why a SIGKILL came that nobody here has sent, if it was for want of memory."""
+        if signal_name != signal.SIGKILL.name or procfs.num_oom_kills() == self._oom_kills[0]:
+            return ""
+        return f"{OUT_OF_MEMORY}, most likely: the kernel has just ended a process for want of it"
 
     def _tidy(self, worker: Worker) -> None:
         self._registry.drop(worker.spec.process_id)

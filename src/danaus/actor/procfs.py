@@ -111,6 +111,15 @@ def children_of(pid: int) -> list[int]:
     return found
 
 
+def num_oom_kills() -> int:
+    """Return how many processes the kernel has ended for want of memory, on the whole machine."""
+    try:
+        lines = Path("/proc/vmstat").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
+
+
 def split_status(wait_status: int | None) -> tuple[int | None, str | None]:
     """Return ``(exit code, name of the signal)``, one of them None; both if it is not known."""
     if wait_status is None:

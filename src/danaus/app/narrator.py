@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sized
 from typing import Any
 
+from danaus.actor.agent_messages import OUT_OF_MEMORY
 from danaus.app.events import SERVICE, Event
 from danaus.app.line_tail import LineTail
 from danaus.app.progress import Progress
@@ -166,6 +167,8 @@ def _exit_words(event: Happening) -> str:
         return f"{_worker(event)} is gone with its host"
     how = event.text("signal") or f"exit code {event.text('exit_code')}"
     why = ", as it hung" if event.text("kind") == "hang" else ""
+    if event.text("reason").startswith(OUT_OF_MEMORY):
+        why = f", {OUT_OF_MEMORY}"
     return f"{_worker(event)} is dead ({how}{why})"
 
 

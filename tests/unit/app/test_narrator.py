@@ -59,10 +59,13 @@ def test_a_death_from_outside_is_told_apart(story: StoryTeller, tell) -> None:
     story.record("process_exited", **{**death, "incarnation": 1}, expected=False)
     story.record("process_exited", **{**death, "incarnation": 2, "rank": 1}, expected=True)
 
+    story.record("process_exited", **{**death, "incarnation": 3}, reason="out of memory, most")
+
     assert tell() == [
         "FAULT kill -9 it",
         "replica-1 is dead (SIGKILL)",
         "replica-1 is dead (SIGKILL): a fault from outside",
+        "replica-1 is dead (SIGKILL, out of memory): a fault from outside",
     ]
 
 
