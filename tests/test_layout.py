@@ -27,6 +27,19 @@ FACES = {"actor", "job", "ft", "train", "model", "testing"}
 TORCHLESS = ("core", "wire", "job", "actor", "quorum")
 NAMELESS = {"utils", "util", "common", "helpers", "helper", "types", "manager", "misc", "base"}
 MAY_READ_ENVIRONMENT = ("cli/", "job/", "actor/worker.py", "actor/agent.py")
+MAY_READ_THE_DAY = {
+    "core/clock.py": "owns it",
+    "core/journal.py": "writes it beside each event",
+    "ft/participant.py": "writes it beside each step of the ledger",
+    "app/training.py": "writes it beside the ledger's beginning",
+    "actor/runtime.py": "writes it into a failure",
+    "app/chaos_desk.py": "tells a campaign's lines from older ones of the journal",
+    "app/chaos_view.py": "tells a campaign's lines from older ones of the journal",
+    "quorum/service_options.py": "gives a term that was not used where nothing else names one",
+    "app/bench_recovery.py": "names a folder and dates a measurement",
+    "cli/demo.py": "names a folder",
+    "cli/train.py": "names a folder",
+}
 MAY_CATCH_ALL = 3
 PURE = (
     "quorum.state", "quorum.resolve", "quorum.progress", "quorum.donors", "ft.step",
@@ -211,6 +224,17 @@ def test_the_environment_is_read_at_the_entries_only():
         if not str(path.relative_to(SRC)).startswith(MAY_READ_ENVIRONMENT)
     ]  # fmt: skip
     holds([where(path, node) for path, node in inside])
+
+
+def test_the_time_of_day_is_written_down_and_decides_nothing():
+    """Clocks are set while a run goes on: each place that reads one says here what for."""
+    words = ("time.time", "time_of_day", "dt.datetime.now", "datetime.now")
+    reads = {
+        str(path.relative_to(SRC))
+        for path, call in nodes(MODULES, ast.Call)
+        if dotted(call.func) in words  # type: ignore[attr-defined]
+    }
+    assert reads == MAY_READ_THE_DAY.keys()
 
 
 def _catches_all(handler: ast.ExceptHandler) -> bool:

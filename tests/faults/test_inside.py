@@ -15,6 +15,7 @@ from danaus.ft.observer import Observer
 from danaus.testing.faults import Pace
 from danaus.testing.runs import Shape, finish, running, small_run
 from danaus.testing.watching import RunWatch
+from danaus.train.metrics import read_metrics
 
 HANG_LIMIT_S = 1.5
 PACE_S = 0.3
@@ -144,6 +145,13 @@ def test_clocks_that_jump_by_an_hour_and_a_slow_replica_change_nothing(struck):
     )
     assert not exits(watch)
     assert not watch.events(Event.HANG_NOTICED)
+    jumped = ("replica-0", "replica-1")
+    lines = [line for name in jumped for line in read_metrics(watch.folder.metrics_path(name))]
+    assert (
+        max(line["at"] - line["mono"] for line in lines)
+        - min(line["at"] - line["mono"] for line in lines)
+        < 60
+    ), "a day that is set tears no record apart"
 
 
 @needs_root

@@ -13,7 +13,6 @@ import os
 import secrets
 import sys
 import threading
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -33,7 +32,7 @@ from danaus.actor.owned import OwnedActors, OwnedProcs
 from danaus.actor.process_messages import ActorFailed, FailurePassedUp, ProcessMessage, SpawnActor
 from danaus.actor.supervising import Supervisor
 from danaus.actor.supervision_messages import Event, MeshOwned, ProcessesGone, ProcessName
-from danaus.core.clock import Clock
+from danaus.core.clock import Clock, time_of_day
 from danaus.core.errors import ChannelClosed, ConfigError
 from danaus.wire.lifecycle import ProcessExited
 
@@ -45,7 +44,7 @@ class WallClock:
     """Seconds since the Unix epoch."""
 
     def now(self) -> float:
-        return time.time()
+        return time_of_day()
 
 
 def print_lines(process_id: str, lines: tuple[str, ...]) -> None:

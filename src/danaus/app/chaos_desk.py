@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
@@ -19,6 +18,7 @@ from danaus.app.chaos_door import HoldService, serve_door
 from danaus.app.chaos_fault import Fault
 from danaus.app.chaos_inside import make_inside
 from danaus.app.run_folder import RunFolder
+from danaus.core.clock import time_of_day
 from danaus.core.errors import ConfigError
 from danaus.ft.observer import Observer
 from danaus.wire.address import Address
@@ -51,7 +51,7 @@ class ChaosDesk:
     ) -> None:
         self._folder = folder
         self._strikes, self._hold_service = strikes, hold_service
-        self._campaign = Campaign(folder, plan, fleet, since=time.time()) if plan else None
+        self._campaign = Campaign(folder, plan, fleet, since=time_of_day()) if plan else None
         self._planned = self._campaign.take_planned() if self._campaign else ()
 
     def planned(self, replica_id: str) -> tuple[Callable[[Any], Observer], ...]:

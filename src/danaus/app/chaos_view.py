@@ -5,12 +5,12 @@ Owns ``RunView``.  It reads files, so that it tells of a run whose controller is
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
 from danaus.app.line_tail import LineTail
 from danaus.app.run_folder import RunFolder
+from danaus.core.clock import time_of_day
 
 _APART_STEPS = 2
 """How far the files of two replicas that train together may be apart."""
@@ -46,7 +46,7 @@ class RunView:
 
     def mark(self) -> None:
         """A fault strikes now: only what comes after it tells that all are back."""
-        self._marked_at = time.time()
+        self._marked_at = time_of_day()
         self._num_after = dict.fromkeys(self._num_after, 0)
 
     @property

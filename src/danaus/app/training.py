@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from pathlib import Path
 
 from danaus.actor.contexts import ProcessInfo
@@ -19,6 +18,7 @@ from danaus.app.run_folder import RunFolder
 from danaus.app.run_result import WorkerResult
 from danaus.app.shards import Shards
 from danaus.app.worker import WorkerJob
+from danaus.core.clock import time_of_day
 from danaus.core.errors import ConfigError, InternalError
 from danaus.ft.ledger import Ledger, Opened
 from danaus.ft.participant import Participant
@@ -80,7 +80,7 @@ class RankTraining:
         elastic = job.num_replicas if steps.batch == "elastic" else 0
         plan = StepPlan(steps.num_steps, steps.num_leaves, steps.leaf_size, elastic)
         opened = Opened(
-            at=time.time(),
+            at=time_of_day(),
             member=place.member,
             identity=work.identity,
             samples_per_data_epoch=work.samples_per_data_epoch,

@@ -1,11 +1,12 @@
 """Time as a value that is passed in.
 
-Owns the ``Clock`` protocol, the real clock and ``Deadline``.  Pure machines get ``now`` as a
-number; shells get a ``Clock``; tests pass a manual one (``danaus.testing.clock``).
+Owns the ``Clock`` protocol, the real clock, ``Deadline`` and ``time_of_day``.  Pure machines get
+``now`` as a number; shells get a ``Clock``; tests pass a manual one (``danaus.testing.clock``).
 """
 
 from __future__ import annotations
 
+import functools
 import time
 from dataclasses import dataclass
 from typing import Protocol
@@ -26,6 +27,20 @@ class MonotonicClock:
 
     def now(self) -> float:
         return time.monotonic()
+
+
+@functools.cache
+def _epoch_s() -> float:
+    return time.time() - time.monotonic()
+
+
+def time_of_day() -> float:
+    """Return seconds since 1970, to write down beside what happened; nothing is decided by them.
+
+    They go with the monotonic clock from when they are first asked for, in this process or in the
+    one that it was forked from: a clock that is set while a run goes on tears no record apart.
+    """
+    return _epoch_s() + time.monotonic()
 
 
 @dataclass(frozen=True, slots=True)

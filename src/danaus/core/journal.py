@@ -14,12 +14,11 @@ from __future__ import annotations
 import json
 import os
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
-from danaus.core.clock import Clock, MonotonicClock
+from danaus.core.clock import Clock, MonotonicClock, time_of_day
 from danaus.core.patient_text import DISK_FULL
 
 
@@ -52,7 +51,7 @@ class Journal:
         """Append one line.  Facts that JSON does not know are written as text.  Never raises."""
         with self._lock:
             line = {
-                "at": round(time.time(), 6),
+                "at": round(time_of_day(), 6),
                 "mono": round(self._clock.now(), 6),
                 "event": event,
                 **{name: fact for name, fact in facts.items() if name not in _RESERVED},

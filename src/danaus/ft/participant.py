@@ -14,12 +14,12 @@ Invariants:
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Self
 
+from danaus.core.clock import time_of_day
 from danaus.core.errors import CheckpointDamaged, ConfigError
 from danaus.ft import step_events as on
 from danaus.ft.attempt import Attempt
@@ -313,7 +313,7 @@ class Participant:
         shares = self._crew.shares
         leaves = range(self._plan.leaves_of(len(shares.runs)))
         return Committed(
-            at=time.time(),
+            at=time_of_day(),
             step=order.step,
             epoch=order.epoch,
             members=shares.members,
@@ -339,7 +339,9 @@ class Participant:
             self._observer.restore_failed(order.step, str(damaged))
             return on.RestoreFailed(order.epoch, str(damaged), self._work.restorable_step())
         if self._ledger is not None:
-            self._ledger.append(RolledBack(time.time(), order.step, order.epoch.term, order.reason))
+            self._ledger.append(
+                RolledBack(time_of_day(), order.step, order.epoch.term, order.reason)
+            )
         self._observer.restored(order.step, order.epoch, order.reason)
         return on.Restored(order.epoch, order.step, self._work.fingerprint())
 

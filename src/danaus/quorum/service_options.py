@@ -6,11 +6,11 @@ Owns reading it; what the options mean is said where they are used.
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from danaus.core.clock import time_of_day
 from danaus.quorum.events import QuorumSettings, Saved
 from danaus.quorum.folder import RunFiles
 from danaus.quorum.ledger_traces import read_traces
@@ -48,7 +48,7 @@ class ServiceOptions:
         lost = saved is None and (began or traces.steps > 0 or traces.term > 0)
         # Where neither disk nor ledger names a term, the clock gives one that was not used: a
         # run takes far longer than a second for each of its terms.
-        term = traces.term or (int(time.time()) if lost else 0)
+        term = traces.term or (int(time_of_day()) if lost else 0)
         return QuorumMachine(
             self.quorum,
             saved,
