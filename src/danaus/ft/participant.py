@@ -260,7 +260,7 @@ class Participant:
             order.step,
             digest,
             fingerprint=self._fingerprint(),
-            refusal=unfit or refusal,
+            refusal=": ".join(filter(None, (unfit, refusal))),
             own_share=bool(unfit),
         )
 
