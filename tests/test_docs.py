@@ -228,3 +228,18 @@ def test_examples_are_named_in_the_readme():
 
 def test_the_readme_names_the_two_commands():
     assert {"demo", "test"} <= {target for target, _ in typed(ROOT / "README.md", "make")}
+
+
+FAILURES = ROOT / "docs" / "failures.md"
+TESTED = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
+
+
+def test_each_failure_names_a_test_that_is_there():
+    rows = [line for line in FAILURES.read_text(encoding="utf-8").splitlines() if line[:2] == "| "]
+    kinds = rows[1:]
+    for row in kinds:
+        named = TESTED.findall(row.split(" | ")[-1])
+        assert named, f"no test: {row}"
+        for path, name in named:
+            assert not name or f"def {name}(" in (ROOT / path).read_text(encoding="utf-8"), name
+            assert (ROOT / path).exists(), path
