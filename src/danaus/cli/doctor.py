@@ -16,6 +16,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from danaus.app.lab_tools import missing
 from danaus.cli.arguments import build, read, show_help, wants_help
 from danaus.platform.survey import TorchFacts, survey
 
@@ -51,7 +52,7 @@ def run(arguments: list[str]) -> int:
     if wants_help(arguments):
         return show_help(DoctorCommand, "doctor")
     build(DoctorCommand, read(arguments, DoctorCommand, "doctor"), (), "doctor")
-    findings = [*_machine(), *_torch(survey()), *_libraries()]
+    findings = [*_machine(), *_torch(survey()), *_libraries(), *_lab()]
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
@@ -118,6 +119,13 @@ def _libraries() -> Iterator[Finding]:
         version = _version(name)
         found = version or "not installed"
         yield Finding(name, found, "" if version else use, "" if version else line, needed=needed)
+
+
+def _lab() -> Iterator[Finding]:
+    reason = missing()
+    found = reason or "root, iproute2 and nftables are there"
+    to_do = reason.rpartition("; ")[2]
+    yield Finding("namespaces", found, "danaus lab" if reason else "", to_do)
 
 
 def _version(name: str) -> str:
