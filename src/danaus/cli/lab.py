@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from danaus.app.lab import Lab
+from danaus.app.lab import Lab, host_agent
 from danaus.app.lab_folder import LABS, labs_there
 from danaus.app.lab_plan import LabPlan, Link
 from danaus.app.lab_tools import check_ground
@@ -36,8 +36,13 @@ It needs root, and Debian's iproute2 and nftables.
   danaus lab down                             take it down; nothing is left
 
   --name NAME    which lab, in each of these (default: lab); several stand side by side
-  --agent        what each host runs; {listen}, {address}, {port}, {name}, {secret} and {run_dir}
-                 in it are filled in, and with {listen} or {port} up waits until that is open
+  --agent        what each host runs instead of danaus host; 'none' is nothing; {listen}, {address},
+                 {port}, {name}, {secret} and {run_dir} in it are filled in, and with {listen} or
+                 {port} up waits until that is open
+
+status prints the hosts and the file of their secret as danaus train takes them:
+
+  danaus train debug --hosts tcp:198.18.1.11:7200,... --hosts-secret /run/danaus/labs/lab/secret
 
 Delays and rates are the kernel's (netem, tbf) where it has them, and a relay process's elsewhere.
 """
@@ -118,10 +123,17 @@ def _up(arguments: list[str]) -> int:
         ipv6=asked.ipv6,
     )
     lab = Lab(asked.name)
-    if not lab.up(plan, tuple(shlex.split(asked.agent))):
+    if not lab.up(plan, _agent(asked.agent)):
         print(f"lab {asked.name} is up already")
     print(*lab.status().lines(), sep="\n")
     return 0
+
+
+def _agent(text: str) -> tuple[str, ...]:
+    """Return the command of each host; ``none`` is no command."""
+    if not text:
+        return host_agent()
+    return () if text == "none" else tuple(shlex.split(text))
 
 
 def _down(arguments: list[str]) -> int:

@@ -23,11 +23,12 @@ from pathlib import Path
 from typing import Self
 
 from danaus.app import lab as standing
+from danaus.app.lab import host_agent
 from danaus.app.lab_plan import CONTROLLER, LabPlan, Link
 from danaus.app.lab_tools import missing
 from danaus.core.errors import SupervisionError
 
-__all__ = ["CONTROLLER", "Lab", "Link", "missing"]
+__all__ = ["CONTROLLER", "Lab", "Link", "host_agent", "missing"]
 
 _CLONE_NEWNET = 0x40000000
 _THREAD_S = 10.0
@@ -41,7 +42,7 @@ class Lab(standing.Lab):
         folder: Where its files go, such as ``tmp_path``.
         networks: How many networks join them, 1 or 2.
         agent: The command of each host, with ``{listen}``, ``{address}``, ``{port}``, ``{name}``,
-            ``{secret}`` and ``{run_dir}`` left open; ``standing.host_agent()`` is danaus' own.
+            ``{secret}`` and ``{run_dir}`` left open; ``host_agent()`` is danaus' own.
             With a port or a place to listen, the lab is up once that is open.
         ipv6: Whether agents listen on IPv6.
     """

@@ -110,8 +110,8 @@ def test_the_commands_build_a_lab_that_stays(name):
         assert done.returncode == code, done.stderr
         return done.stdout + done.stderr
 
-    assert "2 hosts" in said("up", "--hosts", "2", "--agent", "sleep 1000")
-    assert f"lab {name} is up already" in said("up", "--hosts", "2", "--agent", "sleep 1000")
+    assert "2 hosts" in said("up", "--hosts", "2", "--agent", "none")
+    assert f"lab {name} is up already" in said("up", "--hosts", "2", "--agent", "none")
     assert "take it down first" in said("up", "--hosts", "3", code=2)
     said("cut", "host1", "controller", "--one-way")
     said("link", "host2", "--delay-ms", "5", "--loss", "0.1")

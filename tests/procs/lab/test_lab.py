@@ -32,7 +32,7 @@ from danaus.app.lab_links import shaping
 from danaus.app.lab_tools import carry_out
 from danaus.core.errors import ConfigError, SupervisionError
 from danaus.testing.hosts import Watched
-from danaus.testing.lab import CONTROLLER, Lab, Link
+from danaus.testing.lab import CONTROLLER, Lab, Link, host_agent
 
 _ECHO = (
     "import socket, sys\n"
@@ -333,6 +333,17 @@ def test_labs_that_are_built_at_once_share_no_address(tmp_path):
         for building in [threads.submit(up.enter_context, lab) for lab in labs]:
             building.result(60)
         assert len({lab.address("host1") for lab in labs}) == len(labs)
+
+
+@pytest.mark.parametrize("ipv6", [False, True])
+def test_a_host_waits_to_be_joined_and_waits_again_after_a_crash(tmp_path, ipv6):
+    with Lab(hosts=1, folder=tmp_path, agent=host_agent(), ipv6=ipv6) as lab:
+        words = f"host1 waits to be joined at {lab.listening('host1')}"
+        log = lab.log_path("host1")
+        wait(lambda: log.read_text().count(words) == 1, words)
+        lab.crash("host1")
+        lab.start("host1")
+        wait(lambda: log.read_text().count(words) == 2, f"{words} again")
 
 
 def test_the_controller_cannot_crash(lab):
