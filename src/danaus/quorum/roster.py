@@ -27,7 +27,7 @@ def incarnation_of(member: MemberId) -> Incarnation:
 
 @dataclass(slots=True)
 class Process:
-    """One process that has been heard of; ``stood``: it has told of a quorum that it was in."""
+    """One process that has been heard of."""
 
     seat: Seat
     beat_at: float
@@ -38,7 +38,6 @@ class Process:
     fenced_at: float | None = None
     fence_reason: str = ""
     told: str = ""
-    stood: bool = False
     cut_at: float | None = None
 
 

@@ -176,17 +176,10 @@ class QuorumMachine:
         """Time passed, and that is all."""
 
     def _registered(self, event: Registered) -> None:
-        s, member = self._s, event.seat.member
-        s.hear(event.standing)
-        if member in s.roster.dead:
-            return
-        process = s.roster.seen(event.seat, s.now)
-        if process.stood and event.standing is None:
-            # It has forgotten what it knew: another process, under the name of one that is gone.
-            reason = "was started before: each start of a replica needs a higher incarnation"
-            s.roster.shut_out[incarnation_of(member)] = reason
-        process.stood = event.standing is not None
-        remind(s, member)
+        self._s.hear(event.standing)
+        if event.seat.member not in self._s.roster.dead:
+            self._s.roster.seen(event.seat, self._s.now)
+            remind(self._s, event.seat.member)
 
     def _beaten(self, event: Beaten) -> None:
         s, member = self._s, event.member
@@ -194,7 +187,6 @@ class QuorumMachine:
         if process is None or member in s.roster.dead:
             return
         s.roster.beat(member, self._s.now)
-        process.stood = process.stood or event.standing is not None
         previous = s.previous
         if process.join is not None or previous is None or event.standing is None:
             return
@@ -211,14 +203,13 @@ class QuorumMachine:
         if member in s.roster.dead:
             return
         process = s.roster.seen(join.seat, self._s.now)
-        s.hear(join.report.last_quorum)
-        if refusal := self._refusal(member):
-            s.refuse([process], refusal)
-            return
         if join.number <= process.number:
             return  # repeated, or overtaken by a later one
         process.number = join.number
-        if s.finished or self._knows_not(join):
+        s.hear(join.report.last_quorum)
+        if refusal := self._refusal(member):
+            s.refuse([process], refusal)
+        elif s.finished or self._knows_not(join):
             s.announce_again(join.seat)
         else:
             s.roster.ask(process, join, self._s.now)

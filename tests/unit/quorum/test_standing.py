@@ -255,6 +255,35 @@ def test_a_time_in_which_the_service_did_not_run_is_nobodys_delay() -> None:
     assert names(town.last) == ["a", "b", "c"]
 
 
+def test_an_older_incarnation_is_refused_and_fenced() -> None:
+    town = Town()
+    a, b = town.start("a", "b")
+    newer = town.peer("b", incarnation=1)
+    town.register(newer)
+    assert fenced(town.log) == ["b/0#0"]
+    town.join(b)
+    assert b.refused is not None
+    assert "replaced by b#1" in b.refused.reason
+    town.do(DeathReported(b.member, "ended by SIGKILL"))
+    assert "b lost rank 0" in a.aborted
+
+
+def test_a_newer_incarnation_does_not_confirm_that_all_are_dead() -> None:
+    town = Town()
+    (a,) = town.start("a")
+    a.commit(3)
+    newer = town.peer("a", incarnation=1)
+    newer.become(restorable_step=2)
+    town.register(newer)
+    town.join(newer)
+    town.wait(5.0, silent=(a,))
+    assert newer.asking
+    assert "no member of the last quorum has joined or is confirmed dead" in newer.waiting
+    town.do(DeathReported(a.member, "ended by SIGKILL"))
+    assert newer.told is not None
+    assert (newer.told.start, newer.told.committed_step) == ("restore", 2)
+
+
 def test_who_leaves_is_left_out_after_the_step() -> None:
     town = Town()
     a, b = town.start("a", "b")
