@@ -183,7 +183,7 @@ MEMBER = [
         "a member commits with no vote against",
         families.alone_against,
         TALLY + "objection",
-        ('if ballot.vote != "prepared":', "if False:"),
+        ("if refused:", "if False:"),
     ),
     mutant(
         "a member commits with one digest only",
