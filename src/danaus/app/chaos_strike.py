@@ -34,7 +34,9 @@ _SIGNALS = {
     FaultKind.SLOW: signal.SIGSTOP,
     FaultKind.PREEMPT: signal.SIGTERM,
 }
-_NOBODY = "no such process is alive"
+_BY_ITSELF = (FaultKind.KILL, FaultKind.HANG)
+"""What a worker can do to itself just as well."""
+_NOBODY = "no such process is alive on this machine"
 
 
 class Network(Protocol):
@@ -128,6 +130,9 @@ class Striker:
 
     def _signal(self, fault: Fault) -> None:
         found = self._victims.of(fault)
+        if not found and fault.kind in _BY_ITSELF and fault.replica is not None:
+            self._ask(fault)  # it may live on another machine
+            return
         if not found:
             raise ConfigError(f"{self._victims.target(fault)} was not struck", _NOBODY)
         if fault.kind is FaultKind.KILL_COORDINATOR and fault.for_s is not None:
