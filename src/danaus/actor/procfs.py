@@ -76,28 +76,34 @@ def signal_exactly(pid: int, started: int, number: signal.Signals) -> bool:
     return True
 
 
-def pid_here(pid: int, started: int) -> int | None:
+def pid_here(pid: int, first: int) -> int | None:
     """Return the pid, here, of a process that its own pid namespace knows as ``pid``.
 
     Args:
         pid: Its pid inside.
-        started: When it was started; the same on both sides.
+        first: The pid, here, of any process of that namespace.
 
     Returns:
-        None if there is none, or it cannot be seen from here.
+        None if there is none.
     """
-    for status in Path("/proc").glob("[0-9]*/status"):
-        try:
-            text = status.read_text(errors="replace")
-        except OSError:
-            continue
-        _, _, rest = text.partition("\nNSpid:")
-        pids = [int(each) for each in rest.partition("\n")[0].split()]
-        if len(pids) > 1 and pids[-1] == pid:
-            stat = read_stat(pids[0])
-            if stat is not None and stat.started == started:
-                return pids[0]
+    namespace = _namespace_of(str(first))
+    for process in Path("/proc").glob("[0-9]*"):
+        if namespace is not None and _namespace_of(process.name) == namespace:
+            try:
+                text = (process / "status").read_text(errors="replace")
+            except OSError:
+                continue
+            pids = text.partition("\nNSpid:")[2].partition("\n")[0].split()
+            if pids[-1:] == [str(pid)]:
+                return int(process.name)
     return None
+
+
+def _namespace_of(pid: str) -> str | None:
+    try:
+        return os.readlink(f"/proc/{pid}/ns/pid")
+    except OSError:
+        return None
 
 
 def children_of(pid: int) -> list[int]:

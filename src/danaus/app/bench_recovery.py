@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from danaus.app.campaign import Campaign
-from danaus.app.chaos import FaultPlan, Fleet
+from danaus.app.chaos import FaultPlan
 from danaus.app.events import Event, FaultKind
 from danaus.app.experiment import RunOrder
 from danaus.app.launch import Launched, watch
@@ -31,7 +31,7 @@ from danaus.app.plain_ddp import plain_tokens_per_s
 from danaus.app.progress import Progress
 from danaus.app.run_folder import RunFolder, default_run_path
 from danaus.app.run_record import Commit, RunRecord, read_run
-from danaus.app.settings import BenchConfig, RunConfig
+from danaus.app.settings import BenchConfig, RunConfig, fleet_of
 from danaus.app.stopping import StopSignals
 from danaus.app.timeline import Fault, faults
 from danaus.core.config import load
@@ -127,8 +127,11 @@ def _disturb(folder: RunFolder, config: RunConfig, *, repeats: int, console: Con
     run = Launched("bench", RunOrder(folder.path, config))
     progress = Progress(_MANY_STEPS, config.replicas, console=console)
     narrator = Narrator(folder, config.replica_ids, progress)
-    fleet = Fleet.of(config.replicas, config.parallel.shard)
-    with Campaign(folder, FaultPlan(), fleet) as campaign, progress, StopSignals() as signals:
+    with (
+        Campaign(folder, FaultPlan(), fleet_of(config)) as campaign,
+        progress,
+        StopSignals() as signals,
+    ):
         plan = list(_plan(config, repeats))
         due = _WARM_UP_STEPS
 

@@ -54,7 +54,7 @@ class Campaign:
         self.record = RecordFile(folder)
         self.record.write(plan_line(plan, fleet))
         self._schedule = Schedule(plan, fleet, name=self.record.name)
-        self._victims = Victims(folder, fleet)
+        self._victims = Victims(folder, fleet, network)
         self._journal = Journal(folder.journal_path)
         self.striker = Striker(
             self._victims, self.record, self._journal, door=Door(folder), network=network, say=say

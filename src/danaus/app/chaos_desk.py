@@ -10,14 +10,17 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from danaus.app.campaign import Campaign
-from danaus.app.chaos import FaultPlan, Fleet
+from danaus.app.chaos import FaultPlan
 from danaus.app.chaos_door import HoldService, serve_door
 from danaus.app.chaos_fault import Fault
 from danaus.app.chaos_inside import make_inside
+from danaus.app.chaos_lab import lab_network
 from danaus.app.run_folder import RunFolder
+from danaus.app.settings import RunConfig, fleet_of
 from danaus.core.clock import time_of_day
 from danaus.core.errors import ConfigError
 from danaus.ft.observer import Observer
@@ -32,9 +35,10 @@ class ChaosDesk:
     Args:
         folder: The run's, held by this process.
         plan: What is done to the run by itself; None: nothing.
-        fleet: What the run has.
+        config: What the run has.
         strikes: By replica, what has a worker of it strike itself.
         hold_service: Keeps the quorum service away for so many seconds at its next death.
+        labs: Folder of the labs whose networks may be harmed.
 
     Raises:
         ConfigError: A target of the plan is not there.
@@ -44,14 +48,23 @@ class ChaosDesk:
         self,
         folder: RunFolder,
         plan: FaultPlan | None,
-        fleet: Fleet,
+        config: RunConfig,
         *,
         strikes: Callable[[], Mapping[str, Strike]],
         hold_service: Callable[[float], None],
+        labs: Path,
     ) -> None:
         self._folder = folder
         self._strikes, self._hold_service = strikes, hold_service
-        self._campaign = Campaign(folder, plan, fleet, since=time_of_day()) if plan else None
+        self._campaign: Campaign | None = None
+        if plan is not None:
+            self._campaign = Campaign(
+                folder,
+                plan,
+                fleet_of(config),
+                network=lab_network(config.hosts, labs),
+                since=time_of_day(),
+            )
         self._planned = self._campaign.take_planned() if self._campaign else ()
 
     def planned(self, replica_id: str) -> tuple[Callable[[Any], Observer], ...]:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 
 from danaus.app.lab import Lab
-from danaus.app.lab_folder import labs_there
+from danaus.app.lab_folder import LABS, labs_there
 from danaus.app.lab_plan import LabPlan
 from danaus.core.errors import AddressRefused, ConfigError
 from danaus.wire.address import Address
@@ -44,6 +45,14 @@ class LabNetwork:
             link = dataclasses.replace(link, delay_s=delay_s, jitter_s=min(link.jitter_s, delay_s))
         self._lab.link(node, link)
 
+    def agents(self, host: int) -> Path:
+        """Return the folder in which the agent of a host writes down its processes."""
+        return self._lab.run_dir(self._nodes[host]) / "agents" / f"host{host}"
+
+    def first_pid(self, host: int) -> int | None:
+        """Return the pid, here, of a host's first process; None while it is down."""
+        return self._lab.pid(self._nodes[host])
+
     def crash(self, host: int) -> None:
         """End all processes of a host at once; to the others it falls silent."""
         self._lab.crash(self._nodes[host])
@@ -56,14 +65,15 @@ class LabNetwork:
         return None if peer is None else self._nodes[peer]
 
 
-def lab_network(hosts: Sequence[str]) -> LabNetwork | None:
+def lab_network(hosts: Sequence[str], labs: Path = LABS) -> LabNetwork | None:
     """Return the network of a run's hosts, None where they are no lab's of this machine.
 
     Args:
         hosts: Their addresses, by place; none: the run has no other hosts than this machine.
+        labs: The folder of all labs.
     """
-    for name in labs_there() if hosts else ():
-        lab = Lab(name)
+    for name in labs_there(labs) if hosts else ():
+        lab = Lab(name, labs=labs)
         try:
             nodes = _nodes(lab.plan, hosts)
         except ConfigError:

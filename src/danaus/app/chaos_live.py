@@ -9,9 +9,11 @@ import os
 import threading
 
 from danaus.app.campaign import Campaign
-from danaus.app.chaos import FaultPlan, Fleet
+from danaus.app.chaos import FaultPlan
+from danaus.app.chaos_lab import lab_network
 from danaus.app.chaos_victims import Victims
 from danaus.app.run_folder import RunFolder
+from danaus.app.settings import RunConfig, fleet_of
 from danaus.app.stopping import StopSignals
 from danaus.core.clock import Deadline
 from danaus.core.errors import ConfigError
@@ -19,24 +21,26 @@ from danaus.core.errors import ConfigError
 _LOOK_S = 0.5
 
 
-def strike_live(folder: RunFolder, plan: FaultPlan, fleet: Fleet) -> int:
+def strike_live(folder: RunFolder, plan: FaultPlan, settings: RunConfig) -> int:
     """Strike a run by a plan; return the exit code: 1 if anything missed.
 
     Args:
         folder: The run's.
         plan: What is done to it.
-        fleet: What the run has.
+        settings: The run's.
 
     Raises:
         ConfigError: The run does not go on.
     """
-    alive = _Alive(Victims(folder, fleet))
+    fleet, network = fleet_of(settings), lab_network(settings.hosts)
+    alive = _Alive(Victims(folder, fleet, network))
     if not alive.now():
         raise ConfigError(
             f"{os.path.relpath(folder.path)} does not go on: no process of it is alive",
             "danaus chaos strikes a run while it trains",
         )
-    with Campaign(folder, plan, fleet, say=_say) as campaign, StopSignals() as signals:
+    campaign = Campaign(folder, plan, fleet, network=network, say=_say)
+    with campaign, StopSignals() as signals:
         campaign.tell_planned()
         campaign.run(threading.Event(), lambda: signals.asked is not None or not alive.lately())
         struck, missed = campaign.striker.num_struck, campaign.striker.num_missed

@@ -20,7 +20,7 @@ from danaus.app.chaos_fault import Fault
 from danaus.app.chaos_log import RecordFile
 from danaus.app.chaos_record import fault_line, missed_line
 from danaus.app.chaos_spec import write
-from danaus.app.chaos_victims import Victim, Victims
+from danaus.app.chaos_victims import Elsewhere, Victim, Victims
 from danaus.app.events import Event, FaultKind
 from danaus.core.clock import Clock, MonotonicClock
 from danaus.core.errors import ConfigError, DanausError
@@ -39,7 +39,7 @@ _BY_ITSELF = (FaultKind.KILL, FaultKind.HANG)
 _NOBODY = "no such process is alive on this machine"
 
 
-class Network(Protocol):
+class Network(Elsewhere, Protocol):
     """The hosts of a run and what is between them, where that can be harmed."""
 
     def cut(self, host: int, peer: int | None, *, one_way: bool) -> None:

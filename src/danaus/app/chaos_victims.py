@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from danaus.actor import procfs
 from danaus.actor.pid_registry import PidRegistry
@@ -61,17 +62,28 @@ class Victim:
         return stat is not None and stat.started == self.started and stat.state not in "TZX"
 
 
+class Elsewhere(Protocol):
+    """Hosts of this machine that have process ids of their own."""
+
+    def agents(self, host: int) -> Path:
+        """Return the folder in which the agent of a host writes down its processes."""
+
+    def first_pid(self, host: int) -> int | None:
+        """Return the pid, here, of a host's first process; None while it is down."""
+
+
 class Victims:
     """Find processes of a run.
 
     Args:
         folder: The run's.
         fleet: What the run has.
+        elsewhere: Where hosts are that have pids of their own; None: on this machine, plainly.
     """
 
-    def __init__(self, folder: RunFolder, fleet: Fleet) -> None:
-        self._folder, self._fleet = folder, fleet
-        self._found: dict[tuple[int, int], int | None] = {}
+    def __init__(self, folder: RunFolder, fleet: Fleet, elsewhere: Elsewhere | None = None) -> None:
+        self._folder, self._fleet, self._elsewhere = folder, fleet, elsewhere
+        self._found: dict[tuple[int, int, int], int | None] = {}
 
     def of(self, fault: Fault) -> list[Victim]:
         """Return the living processes that a resolved fault hits; none if they are not there."""
@@ -82,10 +94,10 @@ class Victims:
             return self._only(self.controller())
         if process == "worker" and fault.host is None:
             return self._only(self._worker(f"replica-{fault.replica}", fault.rank or 0))
-        name = f"host{fault.host}"
+        place = fault.host or 0
+        on_host = list(self.on_host(place))
         if process in _REGISTERED:
-            return [v for v in self.on_host(name) if v.words == _words(_REGISTERED[process], name)]
-        on_host = list(self.on_host(name))
+            return [v for v in on_host if v.words == _words(_REGISTERED[process], place)]
         return [v for v in on_host if v.process_id or process == "host"]
 
     def target(self, fault: Fault) -> str:
@@ -96,24 +108,32 @@ class Victims:
             return named[process]
         return f"replica-{fault.replica}" if fault.host is None else f"host{fault.host}"
 
-    def on_host(self, name: str) -> Iterator[Victim]:
+    def on_host(self, place: int) -> Iterator[Victim]:
         """Return the living processes of a host, its agent first."""
-        registered = PidRegistry(self._folder.control / "agents" / name).read()
+        registered = PidRegistry(self._agents(place)).read()
         for each, (inside, started) in sorted(registered.items(), key=lambda item: "/" in item[0]):
-            pid = self._pid_here(inside, started)
+            pid = self._pid_here(place, inside, started)
             if pid is not None and _lives(pid, started):
-                yield Victim(_words(each, name), pid, started, each if "/" in each else "")
+                yield Victim(_words(each, place), pid, started, each if "/" in each else "")
 
-    def _pid_here(self, pid: int, started: int) -> int | None:
-        """Return a registered process's pid as it is seen from here: a lab's hosts have their own.
+    def _agents(self, place: int) -> Path:
+        """Return the folder in which the agent of a host writes down its processes."""
+        if self._elsewhere is not None:
+            return self._elsewhere.agents(place)
+        return self._folder.control / "agents" / f"host{place}"
+
+    def _pid_here(self, place: int, pid: int, started: int) -> int | None:
+        """Return a registered process's pid as it is seen from here.
 
         Who was not found has ended: it was registered while it lived.
         """
-        if _lives(pid, started):
+        if self._elsewhere is None:
             return pid
-        if (pid, started) not in self._found:
-            self._found[pid, started] = procfs.pid_here(pid, started)
-        return self._found[pid, started]
+        key = place, pid, started
+        if key not in self._found:
+            first = self._elsewhere.first_pid(place)
+            self._found[key] = None if first is None else procfs.pid_here(pid, first)
+        return self._found[key]
 
     def service(self) -> Victim | None:
         """Return the quorum service, None while there is none."""
@@ -138,9 +158,8 @@ class Victims:
     @property
     def any_alive(self) -> bool:
         """Whether the run goes on: its controller lives, or a host of it that is here."""
-        agents = (self._folder.control / "agents").glob("*")
         return self.controller() is not None or any(
-            True for agent in agents for _ in self.on_host(agent.name)
+            True for place in self._places for _ in self.on_host(place)
         )
 
     @property
@@ -149,10 +168,9 @@ class Victims:
         service = self.service()
         if service is None or not service.is_well:
             return False
-        for place in set(self._fleet.hosts):
-            name = f"host{place}"
-            if (self._folder.control / "agents" / name).is_dir():
-                here = [v for v in self.on_host(name) if not v.process_id]
+        for place in self._places:
+            if self._agents(place).is_dir():
+                here = [v for v in self.on_host(place) if not v.process_id]
                 if len(here) < len(_REGISTERED) or not all(v.is_well for v in here):
                     return False
         return True
@@ -161,18 +179,22 @@ class Victims:
         """Return the newest living worker of a replica's rank, on whichever host."""
         found = [
             victim
-            for agent in sorted((self._folder.control / "agents").glob("*"))
-            for victim in self.on_host(agent.name)
+            for place in self._places
+            for victim in self.on_host(place)
             if victim.process_id.partition("/")[2].startswith(f"{replica_id}/{rank}#")
         ]
         return max(found, key=lambda v: v.incarnation or 0, default=None)
+
+    @property
+    def _places(self) -> range:
+        return range(self._fleet.num_hosts)
 
     def _only(self, victim: Victim | None) -> list[Victim]:
         return [] if victim is None else [victim]
 
 
-def _words(name: str, host: str) -> str:
-    return f"a worker of {name.split('/')[1]}" if "/" in name else f"the {name} of {host}"
+def _words(name: str, place: int) -> str:
+    return f"a worker of {name.split('/')[1]}" if "/" in name else f"the {name} of host{place}"
 
 
 def _lives(pid: int, started: int) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from rich.console import Console
 
 from danaus.app.campaign import Campaign
-from danaus.app.chaos import FaultPlan, Fleet
+from danaus.app.chaos import FaultPlan
 from danaus.app.chaos_fault import Fault
 from danaus.app.chaos_inside import make_inside
 from danaus.app.events import Event, FaultKind
@@ -22,7 +22,7 @@ from danaus.app.narrator import Narrator
 from danaus.app.opening import opening
 from danaus.app.progress import Progress
 from danaus.app.run_folder import RunFolder
-from danaus.app.settings import DemoConfig, training_of
+from danaus.app.settings import DemoConfig, fleet_of, training_of
 from danaus.app.stopping import StopSignals
 from danaus.app.verdict import Ending, ending_of, show
 from danaus.core.journal import Journal
@@ -95,8 +95,7 @@ def _show_run(runs: Runs, settings: DemoConfig, console: Console, *, signals: St
     folder = run_folder_of(settings)
     progress = Progress(settings.step.num_steps, settings.replicas, console=console)
     narrator = Narrator(folder, settings.replica_ids, progress)
-    fleet = Fleet.of(settings.replicas, settings.parallel.shard)
-    with Campaign(folder, FaultPlan(), fleet) as campaign, progress:
+    with Campaign(folder, FaultPlan(), fleet_of(settings)) as campaign, progress:
         script = Script(campaign, settings, lambda place: _suggest(folder, campaign, place))
 
         def poll() -> None:

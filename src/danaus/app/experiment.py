@@ -19,9 +19,10 @@ from typing import Any
 
 from danaus.actor.endpoints import Actor, concurrent_endpoint
 from danaus.actor.failure import MeshFailure
-from danaus.app.chaos import FaultPlan, Fleet
+from danaus.app.chaos import FaultPlan
 from danaus.app.chaos_desk import ChaosDesk
 from danaus.app.events import Event
+from danaus.app.lab_folder import LABS
 from danaus.app.replica_keeper import ReplicaKeeper, Start, worst
 from danaus.app.run_folder import RunFolder
 from danaus.app.run_hosts import RunHosts
@@ -57,6 +58,7 @@ class RunOrder:
         niceness: Added to the workers' scheduling priority.
         observers: Extra observers by replica, made in its workers; for faults on purpose.
         chaos: Faults on purpose; None: none.
+        labs: Folder of the labs of this machine, whose networks faults may harm.
     """
 
     run_dir: Path
@@ -67,6 +69,7 @@ class RunOrder:
     niceness: int = 0
     observers: Mapping[str, tuple[Callable[[Any], Observer], ...]] = field(default_factory=dict)
     chaos: FaultPlan | None = None
+    labs: Path = LABS
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +112,10 @@ class RunController(Actor):
         self._chaos = ChaosDesk(
             self._folder,
             order.chaos,
-            Fleet.of(order.config.replicas, order.config.parallel.shard),
+            order.config,
             strikes=lambda: {keeper.replica_id: keeper.strike for keeper in self._keepers},
             hold_service=self._service.hold,
+            labs=order.labs,
         )
         self._stop_reason = ""
         self._stopped = asyncio.Event()

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from danaus.actor.restart import Restart
+from danaus.app.chaos import Fleet
 from danaus.app.run_folder import RunFolder
 from danaus.core.config import load, names
 from danaus.core.errors import AddressRefused, ConfigError
@@ -203,6 +204,12 @@ class BenchConfig:
         _at_least("repeats", self.repeats, 1)
         for name in self.presets:
             preset(name)
+
+
+def fleet_of(settings: RunConfig) -> Fleet:
+    """Return what a run with these settings has that faults can hit."""
+    ranks, hosts = settings.parallel.shard, len(settings.hosts)
+    return Fleet.of(settings.replicas, ranks, num_hosts=hosts)
 
 
 def saved(folder: RunFolder) -> RunConfig:

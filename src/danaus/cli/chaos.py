@@ -10,10 +10,10 @@ from typing import Annotated
 
 import tyro
 
-from danaus.app.chaos import FaultPlan, Fleet, check
+from danaus.app.chaos import FaultPlan, check
 from danaus.app.chaos_kinds import FACTS, PHASES
 from danaus.app.run_folder import RunFolder
-from danaus.app.settings import saved
+from danaus.app.settings import fleet_of, saved
 from danaus.cli.arguments import Given, read, show_help, wants_help
 from danaus.core.config import load
 from danaus.core.errors import ConfigError
@@ -53,12 +53,11 @@ def run(arguments: list[str]) -> int:
     plan = _plan(asked)
     folder = RunFolder.open(asked.run)
     settings = saved(folder)
-    fleet = Fleet.of(settings.replicas, settings.parallel.shard)
-    check(plan, fleet)
+    check(plan, fleet_of(settings))
     # Loads what speaks to processes, which neither help nor bad input needs.
     from danaus.app.chaos_live import strike_live
 
-    return strike_live(folder, plan, fleet)
+    return strike_live(folder, plan, settings)
 
 
 def _command(given: Given) -> ChaosCommand:

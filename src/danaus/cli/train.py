@@ -12,12 +12,12 @@ from typing import Annotated, TypeVar
 
 import tyro
 
-from danaus.app.chaos import FaultPlan, Fleet
+from danaus.app.chaos import FaultPlan
 from danaus.app.chaos import check as check_plan
 from danaus.app.progress import run_console
 from danaus.app.run_folder import RunFolder, default_run_path, refuse_used
 from danaus.app.run_record import finished_words, read_end
-from danaus.app.settings import RunConfig, resumed, saved
+from danaus.app.settings import RunConfig, fleet_of, resumed, saved
 from danaus.cli.arguments import Given, read, show_help, wants_help
 from danaus.core.config import load
 from danaus.core.errors import ConfigError, DependencyMissing
@@ -90,7 +90,7 @@ def _chaos(given: Given, settings: RunConfig) -> FaultPlan | None:
     flags = {name: given.settings[name] for name in given.settings if name.startswith("chaos.")}
     asked = load(TrainCommand, overrides=flags).chaos.plan()
     if asked is not None:
-        check_plan(asked, Fleet.of(settings.replicas, settings.parallel.shard))
+        check_plan(asked, fleet_of(settings))
     return asked
 
 

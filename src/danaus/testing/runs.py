@@ -14,6 +14,7 @@ import torch
 
 from danaus.app.chaos import FaultPlan
 from danaus.app.experiment import RunOrder
+from danaus.app.lab_folder import LABS
 from danaus.app.launch import Launched
 from danaus.app.run_folder import RunFolder
 from danaus.app.run_result import RunResult
@@ -40,6 +41,7 @@ class SmallRun:
         resume: Whether the folder holds an earlier part of it.
         heal: Whether a replica whose bits differ heals.
         chaos: Faults on purpose.
+        labs: Folder of the labs whose hosts it may span.
     """
 
     config: RunConfig
@@ -47,6 +49,7 @@ class SmallRun:
     resume: bool = False
     heal: bool = True
     chaos: FaultPlan | None = None
+    labs: Path = LABS
 
     @property
     def folder(self) -> RunFolder:
@@ -64,6 +67,7 @@ class SmallRun:
             heal=self.heal,
             observers=self.observers,
             chaos=self.chaos,
+            labs=self.labs,
         )
         return Launched(name, order)
 

@@ -42,9 +42,11 @@ def test_a_process_of_a_host_is_known_here_by_its_pid_there(tmp_path) -> None:
             inside = int(process.stdout.readline())
         stat = procfs.read_stat(_innermost(process.pid))
         assert stat is not None
-        assert procfs.pid_here(inside, stat.started) == stat.pid
-        assert procfs.pid_here(inside, stat.started + 1) is None
-        assert procfs.pid_here(os.getpid(), stat.started) is None, "it has one pid only"
+        first = lab.pid("host1")
+        assert first is not None
+        assert procfs.pid_here(inside, first) == stat.pid
+        assert procfs.pid_here(1, first) == first
+        assert procfs.pid_here(inside, os.getpid()) != stat.pid, "here that is another process"
         assert procfs.signal_exactly(stat.pid, stat.started, signal.SIGKILL)
         process.wait(10)
 
