@@ -40,8 +40,6 @@ class Opening:
     """
 
     def __init__(self, sock: socket.socket, secret: Secret, hello: bytes, *, peer: str) -> None:
-        if len(hello) > MAX_HELLO_BYTES:
-            raise ValueError(f"a hello of {len(hello)} bytes; {MAX_HELLO_BYTES} at most")
         self.peer = peer
         self._sock = sock
         self._secret, self._hello = secret, hello
@@ -178,6 +176,8 @@ class Dialling(Opening):
     def __init__(
         self, endpoints: Sequence[sockets.Endpoint], secret: Secret, hello: bytes, *, peer: str
     ) -> None:
+        if len(hello) > MAX_HELLO_BYTES:
+            raise ValueError(f"a hello of {len(hello)} bytes; {MAX_HELLO_BYTES} at most")
         self._endpoint, *self._others = endpoints
         super().__init__(sockets.make(self._endpoint), secret, hello, peer=peer)
         self._connected = False

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import uvloop
+from tests.procs.wire.doors import Door, loop_door, thread_door
 from tests.procs.wire.harness import ChannelPair, Run
 
 from danaus.testing.addresses import own_host
@@ -116,3 +117,8 @@ def channel_pair(request: pytest.FixtureRequest, short_dir: Path, secret: Secret
             await listener.close()
 
     return memory if request.param == "memory" else real
+
+
+@pytest.fixture(params=[loop_door, thread_door])
+def door(request: pytest.FixtureRequest) -> Door:
+    return request.param
