@@ -44,12 +44,9 @@ class Effect:
 
 
 def occasion_of(fault: Fault) -> str | None:
-    """Return the moment of a step that a fault names or needs, None if it can strike at once.
-
-    Raises:
-        ConfigError: Nothing of this kind happens inside a worker.
-    """
-    return fault.at_phase or _effect(fault).occasion
+    """Return the moment of a step that a fault names or needs, None if it can strike at once."""
+    effect = _EFFECTS.get(_place(fault))
+    return fault.at_phase or (effect.occasion if effect is not None else None)
 
 
 def strike(blow: Blow) -> bool:
@@ -81,9 +78,12 @@ def _flip_checkpoint(blow: Blow, effect: Effect) -> bool:
     return False
 
 
+def _place(fault: Fault) -> tuple[FaultKind, str]:
+    return fault.kind, fault.where or next(iter(fault.facts.where), "")
+
+
 def _effect(fault: Fault) -> Effect:
-    where = fault.where or next(iter(fault.facts.where), "")
-    effect = _EFFECTS.get((fault.kind, where))
+    effect, where = _EFFECTS.get(_place(fault)), fault.where
     if effect is None:
         raise ConfigError(
             f"{fault.kind.value}{f' in {where}' if where else ''} cannot be done inside a worker",
@@ -202,7 +202,6 @@ _EFFECTS: dict[tuple[FaultKind, str], Effect] = {
         "compute",
         by_itself=True,
     ),
-    (FaultKind.CLOCK_JUMP, ""): Effect("the clock of {who} jumps", _jump),
     (FaultKind.CLOCK_JUMP, "day"): Effect("the clock of {who} jumps", _jump),
     (FaultKind.CLOCK_JUMP, "monotonic"): Effect("the steady clock of {who} jumps", _jump),
 }

@@ -96,9 +96,8 @@ class Recorder(Observer):
     def _write_checkpoint(self, line: Committed) -> None:
         if not self._work.checkpoint_is_due(line.step):
             return
-        if self._position is not None:
-            # The others go on meanwhile: in a phase of its own a slow disk is no hang (P-3, H-5).
-            self._position.write(line.step, Phase.CHECKPOINT, 0)
+        # The others go on meanwhile: in a phase of its own a slow disk is no hang (P-3, H-5).
+        self.entered(line.step, Phase.CHECKPOINT, 0)
         written = self._work.checkpoint(line.step, line.epoch)
         if written.complete:  # by whichever rank wrote the last part
             self._journal.record(Event.CHECKPOINT_WRITTEN, **self._facts(), step=line.step)
