@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from danaus.app.replica_keeper import ReplicaKeeper, Start, worst
 from danaus.app.run_folder import RunFolder
 from danaus.app.run_hosts import RunHosts
 from danaus.app.run_record import happening, job_restarts, replica_of
-from danaus.app.run_result import RunResult, WorkerResult, conclude
+from danaus.app.run_result import RunResult, WorkerResult, conclude, reached
 from danaus.app.service_keeper import ServiceKeeper
 from danaus.app.settings import RunConfig
 from danaus.app.worker import TRAINING, WorkerJob
@@ -151,7 +151,7 @@ class RunController(Actor):
                 service = tasks.create_task(self._service.run())
                 keepers = [tasks.create_task(keeper.run()) for keeper in self._keepers]
                 stopped = tasks.create_task(self._stopped.wait())
-                await self._first_done(keepers, stopped)
+                await first_at_the_end(keepers, stopped, num_steps=self._config.step.num_steps)
                 await self._wind_down(keepers)
                 stopped.cancel()
                 await self._service.stop()
@@ -211,12 +211,6 @@ class RunController(Actor):
 
     # -- the end ----------------------------------------------------------------------------
 
-    async def _first_done(
-        self, keepers: list[asyncio.Task[tuple[WorkerResult, ...]]], stopped: asyncio.Task[bool]
-    ) -> None:
-        """Wait for the first replica to be done, or for a stop."""
-        await asyncio.wait([*keepers, stopped], return_when=asyncio.FIRST_COMPLETED)
-
     async def _wind_down(self, keepers: list[asyncio.Task[tuple[WorkerResult, ...]]]) -> None:
         """Let members finish together; stop those who only start or learn, or cannot finish."""
         if not self._stopped.is_set():
@@ -268,3 +262,23 @@ class RunController(Actor):
             text=self._order.text,
             settings={each.name: [each.value, each.reason] for each in describe(config)},
         )
+
+
+async def first_at_the_end(
+    keepers: Iterable[asyncio.Task[tuple[WorkerResult, ...]]],
+    stopped: asyncio.Task[bool],
+    *,
+    num_steps: int,
+) -> None:
+    """Wait for the first replica that has taken the last step, or for a stop.
+
+    One that was started too late to learn that step is sent home without it, while a member may
+    have died after it and be about to take it again.
+    """
+    running = set(keepers)
+    while running and not stopped.done():
+        await asyncio.wait({*running, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        done = {task for task in running if task.done()}
+        if any(reached(task.result(), num_steps) for task in done):
+            return
+        running -= done

@@ -66,6 +66,11 @@ def conclude(
     return RunResult(step, next(iter(hashes.values())), tuple(sorted(hashes)), num_restarts)
 
 
+def reached(ranks: tuple[WorkerResult, ...], step: int) -> bool:
+    """Tell whether every rank of a replica has come to a step; one that was stopped has not."""
+    return bool(ranks) and all(rank.step >= step for rank in ranks)
+
+
 def _combine(ranks: tuple[WorkerResult, ...]) -> str:
     """Return one hash for a replica: its rank's, or all ranks' hashed together."""
     if len(ranks) == 1:
