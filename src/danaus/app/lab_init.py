@@ -13,6 +13,7 @@ Standard library only, so that a host is up in an instant.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -67,7 +68,9 @@ class Processes:
             self._follow(wanted["processes"])
         state = {name: asdict(known) for name, known in self._known.items()}
         text = json.dumps({"generation": self._generation, "processes": state})
-        write_whole(self._folder / "running.json", text)
+        # A full disk is no reason for a host to end; whoever waits for the file has a deadline.
+        with contextlib.suppress(OSError):
+            write_whole(self._folder / "running.json", text)
 
     def _wanted(self) -> dict[str, Any]:
         try:
@@ -94,7 +97,7 @@ class Processes:
             self._known[name] = Known(argv, ended=f"it cannot be started: {error}")
         else:
             self._known[name] = Known(argv, pid=self._held[name].pid)
-        print(f"{_now()} {name}: {self._known[name].ended or 'started'}", flush=True)
+        _say(f"{name}: {self._known[name].ended or 'started'}")
 
     def _end(self, name: str) -> None:
         known = self._known.pop(name)
@@ -113,7 +116,7 @@ class Processes:
             for name, known in self._known.items():
                 if known.pid == pid and not known.ended:
                     known.ended = _words(status)
-                    print(f"{_now()} {name}: ended by {known.ended}", flush=True)
+                    _say(f"{name}: ended by {known.ended}")
 
 
 class _Wakeups:
@@ -229,5 +232,6 @@ def _words(status: int) -> str:
     return f"exit code {os.waitstatus_to_exitcode(status)}"
 
 
-def _now() -> str:
-    return time.strftime("%H:%M:%S")
+def _say(words: str) -> None:
+    with contextlib.suppress(OSError):  # a full disk
+        print(f"{time.strftime('%H:%M:%S')} {words}", flush=True)

@@ -40,7 +40,8 @@ class Link:
         delay_s: What a frame waits, in seconds, each way: a round trip takes twice as much more.
         jitter_s: By how much that varies, up and down, in seconds.  A relay keeps the order of
             frames; the kernel's netem may turn some round.
-        loss: Share of the frames that are lost, 0 to 1.
+        loss: Share of the frames that are lost, 0 to 1.  Without a relay a frame may carry up to
+            64 KiB of a stream: there is no wire that would cut it into pieces.
         rate_mbit: Megabits per second, 0 for no limit.
     """
 

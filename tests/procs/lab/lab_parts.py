@@ -6,6 +6,7 @@ import os
 import select
 import socket
 import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,6 +19,16 @@ from danaus.testing.lab import Lab
 
 LIMIT_S = 20.0
 PORT = 7301
+MANY = range(200)
+_ECHO = (
+    "import socket, sys\n"
+    "listener = socket.create_server((sys.argv[1], int(sys.argv[2])))\n"
+    "while True:\n"
+    "    with listener.accept()[0] as peer:\n"
+    "        while data := peer.recv(4096):\n"
+    "            peer.sendall(socket.gethostname().encode() + b' ' + data)\n"
+)
+ECHO = (sys.executable, "-c", _ECHO, "{address}", "{port}")
 _SO_RCVBUFFORCE = 33
 
 
@@ -57,6 +68,15 @@ class Datagrams:
         while select.select([self._to], [], [], 0)[0]:
             self.got.append(int.from_bytes(self._to.recv(64), "big"))
         return self.got
+
+
+def echoed(lab: Lab, start: str, end: str) -> bytes:
+    """Return what the agent ``ECHO`` of a host answers to a hello from another node."""
+    with lab.socket(start) as client:
+        client.settimeout(LIMIT_S)
+        client.connect((lab.address(end), lab.plan.port))
+        client.sendall(b"hello")
+        return client.recv(64)
 
 
 def connected(lab: Lab, start: str, end: str) -> tuple[socket.socket, socket.socket]:
