@@ -37,7 +37,7 @@ from danaus.core.config import toml_text
 from danaus.core.errors import ConfigError, RunFolderBusy
 from danaus.core.temporary_folder import TemporaryFolder
 from danaus.core.whole_file import WholeFile
-from danaus.wire.secret import Secret
+from danaus.wire.secret import Authority, Secret
 
 # A unix socket's path fits in 108 bytes with its final zero; the longest name that we bind in
 # the folder of sockets is well under 40.
@@ -69,12 +69,13 @@ class RunFolder:
     # -- making, opening, holding ----------------------------------------------------------
 
     @classmethod
-    def create(cls, path: Path, settings: object) -> RunFolder:
+    def create(cls, path: Path, settings: object, authority: Authority | None = None) -> RunFolder:
         """Make the folder of a new run and hold it.
 
         Args:
             path: A folder that does not exist or is empty.
             settings: The run's settings, a dataclass; every resolved value is written down.
+            authority: The user's own, for TLS between its machines; None: the job's.
 
         Raises:
             RunFolderBusy: The folder holds another run.
@@ -96,7 +97,7 @@ class RunFolder:
             ) from error
         folder.hold()
         folder.secret_path.unlink(missing_ok=True)  # of a creation that was interrupted
-        Secret.create(folder.secret_path)
+        Secret.create(folder.secret_path, authority)
         # Last, as it is what makes the folder a run.
         _write_whole(folder.config_path, toml_text(settings))
         return folder

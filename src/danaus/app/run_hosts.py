@@ -17,7 +17,7 @@ from danaus.actor.failure import MeshFailure
 from danaus.actor.mesh import HostMesh
 from danaus.app.events import Event
 from danaus.app.run_folder import RunFolder
-from danaus.app.settings import SHARED_SECRET, RunConfig
+from danaus.app.settings import RunConfig
 from danaus.core.errors import AddressRefused, SupervisionError
 from danaus.core.journal import Journal
 from danaus.job.attached import AttachedJob
@@ -162,7 +162,7 @@ def _job(folder: RunFolder, config: RunConfig, preload: tuple[str, ...]) -> Loca
     heartbeat_limit_s = config.quorum.heartbeat_limit_s
     if config.hosts:
         terms = HostTerms(
-            (config.hosts_secret or SHARED_SECRET).expanduser().absolute(),
+            config.shared_secret,
             job_secret_path=folder.secret_path,
             run_dir=folder.path,
             preload=preload,

@@ -131,6 +131,11 @@ class RunConfig(TrainConfig):
     quorum: QuorumConfig = field(default_factory=QuorumConfig)
     restart: RestartConfig = field(default_factory=RestartConfig)
 
+    @property
+    def shared_secret(self) -> Path:
+        """The file of the secret that the hosts hold too."""
+        return (self.hosts_secret or SHARED_SECRET).expanduser().absolute()
+
     def __post_init__(self) -> None:
         super().__post_init__()
         _at_least("replicas", self.replicas, 1)

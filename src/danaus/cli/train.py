@@ -23,6 +23,7 @@ from danaus.core.config import load
 from danaus.core.errors import ConfigError, DependencyMissing
 from danaus.platform.choice import check as platform_check
 from danaus.train.presets import PRESETS, preset
+from danaus.wire.secret import Secret
 
 C = TypeVar("C", bound=RunConfig)
 _OWN = ("config", "resume", "chaos.faults", "chaos.seed")
@@ -152,8 +153,10 @@ def begin(path: Path, settings: C) -> C:
     if data.path:
         data = dataclasses.replace(data, path=str(Path(data.path).absolute()))
     settings = dataclasses.replace(settings, run_dir=path.absolute(), data=data)
+    # Where the hosts are of an authority of the user's own, so is the run.
+    authority = Secret.load(settings.shared_secret).authority if settings.hosts else None
     # The run's controller holds it from here on.
-    RunFolder.create(path, settings).release()
+    RunFolder.create(path, settings, authority).release()
     return settings
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from danaus.app.run_folder import RunFolder, default_run_path
 from danaus.core.errors import ConfigError, RunFolderBusy
+from danaus.wire.secret import Authority
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,12 @@ def test_a_new_folder_is_private_and_holds_its_settings(tmp_path: Path) -> None:
         assert _mode(folder.secret_path) == 0o600
         assert folder.config() == {"replicas": 3, "data": {"path": "/text"}}
         assert folder.secret().__class__.__name__ == "Secret"
+
+
+def test_a_run_is_of_the_authority_that_it_is_told(tmp_path: Path) -> None:
+    ours = Authority("/tls/certificate", "/tls/key", "/tls/authority")
+    with RunFolder.create(tmp_path / "a", CONFIG, ours) as folder:
+        assert folder.secret().authority == ours
 
 
 def test_a_folder_that_holds_another_run_is_refused(tmp_path: Path) -> None:
