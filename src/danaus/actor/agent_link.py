@@ -19,6 +19,8 @@ from danaus.wire.owned_tasks import OwnedTasks
 from danaus.wire.secret import Secret
 from danaus.wire.session import Session, open_session
 
+RENEW_AFTER_S = 5.0
+"""An agent that was lost is given up for so long; then its next use tries it again."""
 _PROBE_LIMIT_S = 1.0
 _OPEN_LIMIT_S = 5.0
 _LOOKS_PER_LIMIT = 10
@@ -80,7 +82,13 @@ class AgentLink:
         self._outbox: list[talk.ToAgent] = [talk.Greet()]
         self._heard = self._loop.time()
         self._closing = False
+        self._lost_at = 0.0
         tasks.start(self._keep(), f"link to {host.name}")
+
+    @property
+    def may_come_up_again(self) -> bool:
+        """Tell whether a lost agent may be within reach by now."""
+        return bool(self.lost_why) and self._loop.time() - self._lost_at >= RENEW_AFTER_S
 
     def say(self, message: talk.ToAgent) -> None:
         """Send, now or when the session is open."""
@@ -94,7 +102,7 @@ class AgentLink:
         """Take the agent for dead."""
         if self.lost_why or self._closing:
             return
-        self.lost_why = why
+        self.lost_why, self._lost_at = why, self._loop.time()
         if self._session is not None:
             self._session.end(why)
         self._listener.host_lost(self.host, why)

@@ -183,9 +183,9 @@ class Connections:
     # -- agents --------------------------------------------------------------------------------
 
     def agent(self, host: HostRef) -> AgentLink:
-        """Return the link to a host's agent."""
+        """Return the link to a host's agent; one that was lost long ago is tried again."""
         link = self._agents.get(host.agent_address)
-        if link is None:
+        if link is None or link.may_come_up_again:
             job = self._job(host.job)
             link = self._agents[host.agent_address] = AgentLink(
                 host,
@@ -223,6 +223,12 @@ class Connections:
         if link is not None:
             link.located(address)
 
+    def lose(self, process: ProcessName, why: str) -> None:
+        """End the link to a process that is out of reach; its next use may open another."""
+        link = self._links.get(process)
+        if link is not None:
+            link.fail(why, None)
+
     def fail(self, process: ProcessName, fault: Fault) -> None:
         """End the link to a process that is gone, if there is one."""
         link = self._links.pop(process, None)
@@ -235,8 +241,9 @@ class Connections:
             return self._local
         name = ProcessName(ref.job, ref.process_id)
         link = self._links.get(name)
-        if link is None:
-            link = self._links[name] = ProcessLink(ref, self._user, self._open)
+        if link is None or link.may_come_up_again:
+            life = link.life + 1 if link is not None else 0
+            link = self._links[name] = ProcessLink(ref, self._user, self._open, life=life)
             try:
                 self._find(link, name)
             except ConfigError as stranger:  # of a job that this process is not, or no longer, in

@@ -3,16 +3,22 @@
 Owns ``ProcessLink`` (to a process, over a session that outlives connections, A-3), ``LocalLink``
 (to this process itself) and ``SessionPeer`` (the way back).  All on the connections' loop.
 
-Invariant A-4: whatever waits at a link is told exactly once: the answer, or that the other side
-is gone.
+Invariants:
+    A-4: whatever waits at a link is told exactly once: the answer, or that the other side is gone.
+    A-1: what a link that failed has lost is waited for by nobody: the one that takes its place
+        numbers anew, under another sender's name.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Protocol
+
+import msgspec
 
 from danaus.actor.agent_messages import Hello
 from danaus.actor.failure import Fault
@@ -21,6 +27,7 @@ from danaus.actor.process_messages import (
     CODEC,
     ActorFailed,
     CancelCall,
+    Deliver,
     FailurePassedUp,
     Gone,
     ProcessMessage,
@@ -31,6 +38,9 @@ from danaus.core.errors import ChannelClosed, DanausError, MessageTooLarge
 from danaus.wire.codec import own
 from danaus.wire.frame import Buffer
 from danaus.wire.session import Session
+
+RENEW_AFTER_S = 5.0
+"""A link whose session ended is given up for so long; then its next use opens another."""
 
 Parts = Sequence[Buffer]
 
@@ -208,18 +218,32 @@ class ProcessLink(Link):
         user: This process.
         opened: Opens a session with the address it is given, now or later, and hands it to
             ``attach``; or calls ``fail``.
+        life: How many links to this process have failed before.
     """
 
     def __init__(
-        self, ref: ProcessRef, user: LinkUser, opened: Callable[[ProcessLink, str], None]
+        self,
+        ref: ProcessRef,
+        user: LinkUser,
+        opened: Callable[[ProcessLink, str], None],
+        *,
+        life: int = 0,
     ) -> None:
         super().__init__(user)
-        self.ref = ref
+        self.ref, self.life = ref, life
+        self._failed_at = 0.0
+        self._numbers_anew: defaultdict[tuple[str, str, int], int] = defaultdict(int)
         self.session: Session | None = None
         self._opened = opened
         self._is_opening = False
         self._outbox: list[tuple[ProcessMessage, Parts]] = []
         self._lent: dict[int, int] = {}  # call -> number of a message with borrowed buffers
+
+    @property
+    def may_come_up_again(self) -> bool:
+        """Tell whether the process may live and be within reach by now: a cut has ended, say."""
+        failed_s = asyncio.get_running_loop().time() - self._failed_at
+        return bool(self.fault_why) and self.fault is None and failed_s >= RENEW_AFTER_S
 
     def located(self, address: str) -> None:
         """Learn where the process listens."""
@@ -233,16 +257,29 @@ class ProcessLink(Link):
         session.on_message = self._arrived
         outbox, self._outbox = self._outbox, []
         for message, parts in outbox:
-            self._send(message, parts)
+            self._send_as_it_is(message, parts)
 
     def fail(self, why: str, fault: Fault | None) -> None:
         """End this link and its session."""
+        if not self.fault_why:
+            self._failed_at = asyncio.get_running_loop().time()
         super().fail(why, fault)
         self._outbox.clear()
         if self.session is not None:
             self.session.end(why, clean=True)
 
     def _send(self, message: ProcessMessage, parts: Parts) -> None:
+        if self.life and isinstance(message, Deliver):
+            message = self._numbered_anew(message)
+        self._send_as_it_is(message, parts)
+
+    def _numbered_anew(self, message: Deliver) -> Deliver:
+        key = (message.sender, message.mesh_id, message.rank)
+        self._numbers_anew[key] += 1
+        sender = f"{message.sender} over link {self.life}"
+        return msgspec.structs.replace(message, sender=sender, number=self._numbers_anew[key])
+
+    def _send_as_it_is(self, message: ProcessMessage, parts: Parts) -> None:
         if self.session is None:
             self._outbox.append((message, parts))
             return

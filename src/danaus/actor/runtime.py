@@ -204,16 +204,18 @@ class Runtime:
         if fence is not None:
             fence()
         reason = f"host {host.name} is lost: {why}"
-        self._all_gone(host.agent_address, Fault("host_lost", reason, time_s=self.wall_clock.now()))
-
-    def _all_gone(self, agent_address: str, fault: Fault) -> None:
         owned = {
             ProcessName(ref.job, ref.process_id)
             for mesh in self.supervisor.owned_procs()
             for ref in mesh.refs
-            if ref.agent_address == agent_address
+            if ref.agent_address == host.agent_address
         }
-        self._gone(tuple(sorted(owned | self.connections.known_on(agent_address))), fault)
+        fault = Fault("host_lost", reason, time_s=self.wall_clock.now())
+        self._gone(tuple(sorted(owned)), fault)
+        # Of others' processes it is only known that they are out of reach from here.
+        for process in sorted(self.connections.known_on(host.agent_address) - owned):
+            self.connections.lose(process, reason)
+            self._hosting.owner_gone(process)
 
     def _gone(self, processes: tuple[ProcessName, ...], fault: Fault) -> None:
         news = tuple(process for process in processes if self.fault_of(process) is None)

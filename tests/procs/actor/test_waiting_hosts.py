@@ -29,6 +29,20 @@ class Speaker(Actor):
         return os.getpid()
 
 
+class Asker(Actor):
+    """Calls an actor on another host."""
+
+    def __init__(self, other) -> None:
+        self.other = other
+
+    @endpoint
+    async def ask(self) -> str:
+        try:
+            return str(await self.other.pid.call_one())
+        except SupervisionError as error:
+            return error.why
+
+
 @pytest.fixture(autouse=True)
 def _context_ends(monkeypatch):
     """Send this module by value; a mesh that ends with its host is no failure here."""
@@ -117,6 +131,32 @@ def test_a_host_that_was_started_again_can_be_joined_again(tmp_path):
             job.replace("hosts", 0)
         one.start()
         assert speakers(job.replace("hosts", 0), name="v").pid.call_one().get(LIMIT_S)
+
+
+@pytest.mark.timeout(120)
+def test_a_link_that_was_lost_in_a_cut_comes_up_again(tmp_path):
+    with machines(tmp_path, 2) as (one, two):
+        # The program that owns both is more patient than the workers are with each other.
+        terms = HostTerms(one.secret, heartbeat_limit_s=60.0)
+        with AttachedJob([one.address, two.address], terms) as job:
+            hosts = job.state().hosts
+            other = speakers(hosts.slice(hosts=1), name="b")
+            pid = str(other.pid.call_one().get(LIMIT_S))
+            procs = hosts.slice(hosts=0).spawn_procs({"r": 1}, name="a")
+            asker = procs.spawn("asker", Asker, other)
+            assert asker.ask.call_one().get(LIMIT_S) == pid
+            family = two.stop()
+            said = asker.ask.call_one().get(LIMIT_S)
+            assert "host1 is lost: it was silent for" in said
+            for each in reversed(family):
+                os.kill(each, signal.SIGCONT)
+
+            def answered() -> bool | None:
+                return asker.ask.call_one().get(LIMIT_S) == pid or None
+
+            one.command.wait_until(answered)
+            assert answered(), "and stays up"
+            assert str(other.pid.call_one().get(LIMIT_S)) == pid, "it lived all the time"
 
 
 CONTROLLER = """
