@@ -57,6 +57,8 @@ def test_a_killed_and_a_hung_host_come_back_and_the_bits_are_those_of_an_undistu
             # One dies with all that it had, and is started again.
             hosts[1].end(signal.SIGKILL)
             watch.until_members(2)
+            said = [event["reason"] for event in watch.events(Event.QUORUM_ANNOUNCED)]
+            assert "its host agent has ended" in said[-1], "nobody waited for silence to grow long"
             hosts[1].start()
             back(watch, "host1")
             watch.until_members(3, limit_s=60)

@@ -43,7 +43,6 @@ from danaus.actor.waiting_state import (
     ControllerLookedFor,
     EndWork,
     Event,
-    Found,
     Instruction,
     JoinAsked,
     LeaveAsked,
@@ -59,13 +58,13 @@ from danaus.actor.waiting_work import HostPlaces, HostWork
 from danaus.core.errors import ChannelClosed, DanausError
 from danaus.core.temporary_folder import TemporaryFolder
 from danaus.wire.address import Address
+from danaus.wire.looking import look_for
 from danaus.wire.owned_tasks import OwnedTasks
 from danaus.wire.secret import Secret
 from danaus.wire.session import Session, serve_sessions
 
 KEPT_S = 86_400.0
 """How long a session between host and controller outlives its connection: the host decides."""
-_LOOK_LIMIT_S = 2.0
 _SOCKET_FOLDER_BYTES = 60
 
 
@@ -235,24 +234,6 @@ def _application(number: int, order: JoinHost) -> Application:
         detached=order.detached,
         alone_limit_s=order.alone_limit_s,
     )
-
-
-async def look_for(controller: Address) -> Found:
-    """Tell whether anybody listens at an address: ``gone`` is said by its machine's kernel."""
-    dial = (
-        asyncio.open_unix_connection(controller.path)
-        if controller.scheme == "unix"
-        else asyncio.open_connection(controller.host, controller.port)
-    )
-    try:
-        async with asyncio.timeout(_LOOK_LIMIT_S):
-            _, writer = await dial
-    except (ConnectionRefusedError, FileNotFoundError):
-        return "gone"
-    except (OSError, TimeoutError):
-        return "unknown"
-    writer.close()
-    return "there"
 
 
 @contextlib.contextmanager

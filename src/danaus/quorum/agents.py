@@ -12,6 +12,7 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import Callable
 
@@ -28,6 +29,7 @@ from danaus.wire.lifecycle import (
     ToAgent,
     WatchProcess,
 )
+from danaus.wire.looking import look_for
 from danaus.wire.owned_tasks import OwnedTasks
 from danaus.wire.position import Phase
 from danaus.wire.secret import Secret
@@ -36,6 +38,7 @@ from danaus.wire.session import Session, open_session
 OPEN_LIMIT_S = 5.0
 LOST_LIMIT_S = 5.0
 PAUSE_S = 0.2
+_LOOK_S = 1.0
 _log = logging.getLogger("danaus.quorum")
 
 OnExit = Callable[[str, ProcessExited], None]
@@ -49,11 +52,19 @@ class HostAgents:
         secret: The job's secret.
         on_exit: Called with an agent's address and a death that it reports.
         on_positions: Called with an agent's address and the positions that it read.
+        on_gone: Called with the address of an agent that has ended, as its machine says.
     """
 
-    def __init__(self, secret: Secret, *, on_exit: OnExit, on_positions: OnPositions) -> None:
+    def __init__(
+        self,
+        secret: Secret,
+        *,
+        on_exit: OnExit,
+        on_positions: OnPositions,
+        on_gone: Callable[[str], None],
+    ) -> None:
         self._secret = secret
-        self._on_exit, self._on_positions = on_exit, on_positions
+        self._on_exit, self._on_positions, self._on_gone = on_exit, on_positions, on_gone
         self._tasks = OwnedTasks("host agents")
         self._agents: dict[str, _Agent] = {}
 
@@ -64,6 +75,11 @@ class HostAgents:
     def kill(self, address: str, process_id: str, *, reason: str, save_stacks: bool) -> None:
         """Have a process killed, now or as soon as its agent is reached."""
         self._agent(address).ask(process_id, KillProcess(process_id, reason, save_stacks))
+
+    def is_gone(self, address: str) -> bool:
+        """Tell whether an agent is known to have ended, and none has come in its place."""
+        agent = self._agents.get(address)
+        return agent is not None and agent.is_gone
 
     async def close(self) -> None:
         """Leave all agents."""
@@ -85,15 +101,27 @@ class HostAgents:
                 _log.info("host agent %s is not reached: %s", agent.address, error)
                 await asyncio.sleep(PAUSE_S)
                 continue
+            watch = self._tasks.start(_end_if_silent(session), f"silence of {agent.address}")
+            session.on_disconnect = functools.partial(self._broke, agent)
             try:
                 agent.begin(session)
                 await self._listen(agent, session)
             except ChannelClosed as closed:
                 _log.info("%s", closed)
             finally:
+                watch.cancel()
                 agent.session = None
                 await session.close()
             await asyncio.sleep(PAUSE_S)
+
+    def _broke(self, agent: _Agent, _why: str) -> None:
+        self._tasks.start(self._look(agent), f"a look for {agent.address}")
+
+    async def _look(self, agent: _Agent) -> None:
+        """Hear at once of an agent that has ended: its workers ended with it."""
+        if await look_for(Address.parse(agent.address)) == "gone":
+            agent.is_gone = True
+            self._on_gone(agent.address)
 
     async def _open(self, address: str) -> Session:
         return await open_session(
@@ -122,6 +150,7 @@ class _Agent:
     def __init__(self, address: str) -> None:
         self.address = address
         self.session: Session | None = None
+        self.is_gone = False
         self.asked: dict[str, list[ToAgent]] = {}
 
     def ask(self, process_id: str, message: ToAgent) -> None:
@@ -132,10 +161,19 @@ class _Agent:
             self.session.send([TO_AGENT.encode(message)])
 
     def begin(self, session: Session) -> None:
-        self.session = session
+        self.session, self.is_gone = session, False
         for messages in self.asked.values():
             for message in messages:
                 session.send([TO_AGENT.encode(message)])
+
+
+async def _end_if_silent(session: Session) -> None:
+    """End a session whose other end acknowledges nothing: another may come through (a cut)."""
+    while True:
+        await asyncio.sleep(_LOOK_S)
+        if session.unanswered_s >= LOST_LIMIT_S:
+            session.end(f"no answer for {session.unanswered_s:.1f} s")
+            return
 
 
 def is_address(text: str) -> bool:

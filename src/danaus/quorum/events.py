@@ -128,6 +128,13 @@ class Disconnected:
 
 
 @dataclass(frozen=True, slots=True)
+class HostGone:
+    """A process's session broke, and the machine says that its host agent has ended."""
+
+    member: MemberId
+
+
+@dataclass(frozen=True, slots=True)
 class HangSuspected:
     """The judge of progress holds a process to be hung (P-3)."""
 
@@ -163,6 +170,7 @@ Event = (
     | DeathReported
     | Unreachable
     | Disconnected
+    | HostGone
     | HangSuspected
     | RebuildAsked
     | DiskFailed

@@ -41,6 +41,7 @@ from danaus.quorum.events import (
     Event,
     Fence,
     HangSuspected,
+    HostGone,
     Instruction,
     NotifyPending,
     Persist,
@@ -100,7 +101,9 @@ class QuorumService:
         self._judge = judge or StallJudge()
         self._minutes = Minutes(journal)
         self._clock = clock or MonotonicClock()
-        self._agents = HostAgents(secret, on_exit=self._exited, on_positions=self._positions)
+        self._agents = HostAgents(
+            secret, on_exit=self._exited, on_positions=self._positions, on_gone=self._agent_gone
+        )
         self._sessions: dict[MemberId, Session] = {}
         self._seated: dict[tuple[str, str], MemberId] = {}
         self._events: deque[Event] = deque()
@@ -160,7 +163,7 @@ class QuorumService:
         finally:
             if seat is not None and self._sessions.get(seat.member) is session:
                 del self._sessions[seat.member]
-                self._feed(Disconnected(seat.member))
+                self._lost(seat)
             await session.close()
 
     def _seat(self, session: Session, seat: Seat) -> None:
@@ -169,8 +172,14 @@ class QuorumService:
         self._sessions[seat.member] = session
         if older is not None and older is not session:
             older.end("a newer session took its place")
-        session.on_disconnect = lambda _why: self._feed(Disconnected(seat.member))
+        session.on_disconnect = lambda _why: self._lost(seat)
         self._watch(seat)
+
+    def _lost(self, seat: Seat) -> None:
+        """A member's connection broke."""
+        self._feed(Disconnected(seat.member))
+        if self._agents.is_gone(seat.agent_address):
+            self._feed(HostGone(seat.member))
 
     def _tell(self, members: Iterable[MemberId], message: FromService) -> None:
         """Send to each that has a session; who has none will ask again when it has."""
@@ -190,6 +199,9 @@ class QuorumService:
 
     def _fence(self, order: Fence) -> None:
         seat = order.seat
+        if self._agents.is_gone(seat.agent_address):
+            reason = f"{order.reason}; its host agent has ended"
+            self._feed(Unreachable(seat.member, reason))
         if is_address(seat.agent_address):
             self._seated[seat.agent_address, seat.process_id] = seat.member
             self._agents.kill(
@@ -201,6 +213,13 @@ class QuorumService:
         else:
             reason = f"{order.reason}; no host agent can kill it"
             self._feed(Unreachable(seat.member, reason))
+
+    def _agent_gone(self, address: str) -> None:
+        """A host agent has ended, and with it its workers: those that are not heard any more."""
+        for (where, _), member in list(self._seated.items()):
+            session = self._sessions.get(member)
+            if where == address and (session is None or not session.is_connected):
+                self._feed(HostGone(member))
 
     def _exited(self, address: str, exited: ProcessExited) -> None:
         member = self._seated.pop((address, exited.process_id), None)

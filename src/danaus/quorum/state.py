@@ -37,6 +37,7 @@ from danaus.quorum.events import (
     Event,
     Fence,
     HangSuspected,
+    HostGone,
     Instruction,
     JoinAsked,
     LeaveAsked,
@@ -52,7 +53,7 @@ from danaus.quorum.events import (
 )
 from danaus.quorum.messages import AbortExchange, Epoch, Join, MemberId, Refused
 from danaus.quorum.progress import Quiet
-from danaus.quorum.roster import incarnation_of
+from danaus.quorum.roster import Process, incarnation_of
 from danaus.quorum.situation import Episode, Situation
 from danaus.quorum.watch import remind, tell_members, watch_processes
 
@@ -255,8 +256,18 @@ class QuorumMachine:
         s.out.append(ProbeProcess(process.seat))
         if not process.seat.agent_address:
             # Nobody can look.  It may only have lost its connection: then it is back soon.
-            left_s = s.settings.heartbeat_limit_s - s.settings.reconnect_limit_s
-            s.roster.cut(process, s.now, heard_at=s.now - left_s)
+            self._soon_silent(process)
+
+    def _host_gone(self, event: HostGone) -> None:
+        process = self._s.roster.processes.get(event.member)
+        if process is not None and not self._s.roster.lost(event.member):
+            self._soon_silent(process)
+
+    def _soon_silent(self, process: Process) -> None:
+        """Count a process as silent unless it is back within the time to reconnect."""
+        s = self._s
+        left_s = s.settings.heartbeat_limit_s - s.settings.reconnect_limit_s
+        s.roster.cut(process, s.now, heard_at=s.now - left_s)
 
     def _hang_suspected(self, event: HangSuspected) -> None:
         s, process = self._s, self._s.roster.processes.get(event.member)
@@ -284,6 +295,7 @@ _HANDLERS: dict[type, Callable[[QuorumMachine, Any], None]] = {
     DeathReported: QuorumMachine._death_reported,
     Unreachable: QuorumMachine._unreachable,
     Disconnected: QuorumMachine._disconnected,
+    HostGone: QuorumMachine._host_gone,
     HangSuspected: QuorumMachine._hang_suspected,
     RebuildAsked: QuorumMachine._rebuild_asked,
     DiskFailed: QuorumMachine._disk_failed,
