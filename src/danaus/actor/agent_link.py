@@ -1,7 +1,8 @@
 """One process's connection to one host agent: asking for processes, hearing of their ends.
 
-Invariant P-2: a lost connection is looked into at once; an agent that is silent for
-``heartbeat_limit_s`` is dead once a second connection gets no answer either.
+Invariant P-2: a lost connection is looked into at once, and an agent is dead if its machine says
+that nobody listens there any more; one that is silent for ``heartbeat_limit_s`` is dead once a
+second connection gets no answer either.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from danaus.actor.identity import HostRef
 from danaus.core.errors import ChannelClosed, DanausError
 from danaus.wire.address import Address
 from danaus.wire.lifecycle import ProcessExited
+from danaus.wire.looking import look_for
 from danaus.wire.owned_tasks import OwnedTasks
 from danaus.wire.secret import Secret
 from danaus.wire.session import Session, open_session
@@ -24,6 +26,7 @@ RENEW_AFTER_S = 5.0
 _PROBE_LIMIT_S = 1.0
 _OPEN_LIMIT_S = 5.0
 _LOOKS_PER_LIMIT = 10
+_LOOK_AGAIN_S = 0.2
 
 
 class AgentListener(Protocol):
@@ -139,8 +142,16 @@ class AgentLink:
             watch.cancel()
 
     def _heard_nothing_new(self) -> None:
-        """A connection broke: probe at once instead of waiting for silence to grow long."""
-        self._tasks.start(self._probe("its connection broke"), "probe")
+        """A connection broke: look at once instead of waiting for silence to grow long."""
+        self._tasks.start(self._look(), "a look")
+
+    async def _look(self) -> None:
+        """Look for as long as there is no connection: the agent may be about to end."""
+        session, address = self._session, Address.parse(self.host.agent_address)
+        while session is not None and not (session.is_connected or session.is_closed):
+            if await look_for(address) == "gone":
+                self.lose("its connection broke, and nobody listens there any more")
+            await asyncio.sleep(_LOOK_AGAIN_S)
 
     async def _watch_silence(self) -> None:
         self._heard = self._loop.time()

@@ -44,6 +44,7 @@ from danaus.core.errors import (
 )
 from danaus.core.extent import Extent
 from danaus.wire.address import Address, advertised
+from danaus.wire.looking import look_for
 from danaus.wire.routes import host_to_bind
 from danaus.wire.secret import Secret
 from danaus.wire.session import Session, open_session
@@ -122,7 +123,9 @@ class AttachedHost:
                 joined = await self._joined(session)
         except (DanausError, TimeoutError) as error:
             await self._hang_up()
-            raise AddressRefused(str(self.address), _why_not(error)) from error
+            found = await look_for(self.address) if isinstance(error, TimeoutError) else "there"
+            why = _why_not(error) if found == "there" else "its machine does not answer"
+            raise AddressRefused(str(self.address), why) from error
         session.on_message = self._arrived
         return self._take(joined)
 

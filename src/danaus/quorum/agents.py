@@ -99,10 +99,11 @@ class HostAgents:
                 session = await self._open(agent.address)
             except DanausError as error:
                 _log.info("host agent %s is not reached: %s", agent.address, error)
+                await self._look(agent)
                 await asyncio.sleep(PAUSE_S)
                 continue
             watch = self._tasks.start(_end_if_silent(session), f"silence of {agent.address}")
-            session.on_disconnect = functools.partial(self._broke, agent)
+            session.on_disconnect = functools.partial(self._broke, agent, session)
             try:
                 agent.begin(session)
                 await self._listen(agent, session)
@@ -114,12 +115,20 @@ class HostAgents:
                 await session.close()
             await asyncio.sleep(PAUSE_S)
 
-    def _broke(self, agent: _Agent, _why: str) -> None:
-        self._tasks.start(self._look(agent), f"a look for {agent.address}")
+    def _broke(self, agent: _Agent, session: Session, _why: str) -> None:
+        self._tasks.start(self._look_often(agent, session), f"looks for {agent.address}")
+
+    async def _look_often(self, agent: _Agent, session: Session) -> None:
+        """Look for as long as a session has no connection: its agent may be about to end."""
+        while not session.is_connected and not agent.is_gone:
+            await self._look(agent)
+            if session.is_closed:
+                return
+            await asyncio.sleep(PAUSE_S)
 
     async def _look(self, agent: _Agent) -> None:
         """Hear at once of an agent that has ended: its workers ended with it."""
-        if await look_for(Address.parse(agent.address)) == "gone":
+        if not agent.is_gone and await look_for(Address.parse(agent.address)) == "gone":
             agent.is_gone = True
             self._on_gone(agent.address)
 
