@@ -164,6 +164,7 @@ class HostAgent:
         match message:
             case talk.Greet():
                 peer.greeted = True
+                peer.session.keep_for(self._settings.lost_limit_s)
                 peer.tell(talk.Welcome(self._settings.host, os.getpid()))
             case talk.StartProcesses():
                 self._start_processes(peer, message)
@@ -259,6 +260,7 @@ class HostAgent:
             bind=self._bind(name),
             agent_address=self._address,
             sockets=settings.sockets,
+            lost_limit_s=settings.lost_limit_s,
             env=message.env,
         )
         return Worker(

@@ -2,13 +2,16 @@
 
 Invariant P-2: a lost connection is looked into at once, and an agent is dead if its machine says
 that nobody listens there any more; one that is silent for ``heartbeat_limit_s`` is dead once a
-second connection gets no answer either.
+second connection gets no answer either.  Where everybody is silent it is this process that is cut
+off, and nobody is given up.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from danaus.actor import agent_messages as talk
@@ -51,6 +54,21 @@ class AgentListener(Protocol):
         """The agent wants this process, a worker of its, to end."""
 
 
+@dataclass(frozen=True)
+class Patience:
+    """When the host agents of a job are given up.
+
+    Args:
+        heartbeat_limit_s: Silence of so many seconds is looked into.
+        lost_limit_s: A session may be without a connection for so many seconds.
+        cut_off: Tells whether no host of the job can be reached from here; None: it cannot be.
+    """
+
+    heartbeat_limit_s: float
+    lost_limit_s: float = 0.0
+    cut_off: Callable[[], Awaitable[bool]] | None = None
+
+
 class AgentLink:
     """Keeps a session with one agent; on the connections' loop.
 
@@ -58,7 +76,7 @@ class AgentLink:
         host: The host.
         secret: The job's secret.
         hello: Who opens the session.
-        heartbeat_limit_s: Silence of so many seconds is looked into.
+        patience: How long silence may last, and who tells that it is everybody's.
         listener: Whom to tell.
         tasks: Owner of the link's tasks.
     """
@@ -69,7 +87,7 @@ class AgentLink:
         secret: Secret,
         hello: talk.Hello,
         *,
-        heartbeat_limit_s: float,
+        patience: Patience,
         listener: AgentListener,
         tasks: OwnedTasks,
     ) -> None:
@@ -77,7 +95,7 @@ class AgentLink:
         self.lost_why = ""
         self._secret = secret
         self._hello = talk.HELLO.encode(hello)
-        self._limit_s = heartbeat_limit_s
+        self._patience, self._limit_s = patience, patience.heartbeat_limit_s
         self._listener = listener
         self._tasks = tasks
         self._loop = asyncio.get_running_loop()
@@ -122,7 +140,7 @@ class AgentLink:
                 Address.parse(self.host.agent_address),
                 self._secret,
                 self._hello,
-                lost_limit_s=self._limit_s,
+                lost_limit_s=max(self._limit_s, self._patience.lost_limit_s),
                 open_limit_s=_OPEN_LIMIT_S,
             )
         except DanausError as error:
@@ -159,11 +177,20 @@ class AgentLink:
             await asyncio.sleep(self._limit_s / _LOOKS_PER_LIMIT)
             silent_s = self._loop.time() - self._heard
             if silent_s >= self._limit_s:
-                await self._probe(f"it was silent for {silent_s:.1f} s")
-                self._heard = self._loop.time()
+                await self._look_into(silent_s)
 
-    async def _probe(self, suspicion: str) -> None:
-        """Ask on a second connection; no answer means that the agent is dead (P-2)."""
+    async def _look_into(self, silent_s: float) -> None:
+        """Probe an agent that is silent: an answer means that only the connection is stuck."""
+        why_not = await self._probe()
+        if not why_not:
+            self._heard = self._loop.time()
+            if self._session is not None:
+                self._session.drop_connection(f"nothing came over it for {silent_s:.1f} s")
+        elif self._patience.cut_off is None or not await self._patience.cut_off():
+            self.lose(f"it was silent for {silent_s:.1f} s and a probe failed: {why_not}")
+
+    async def _probe(self) -> str:
+        """Ask on a second connection; return why there was no answer (P-2)."""
         try:
             async with asyncio.timeout(_PROBE_LIMIT_S):
                 session = await open_session(
@@ -178,7 +205,8 @@ class AgentLink:
                 finally:
                     session.end("a probe", clean=True)
         except (DanausError, TimeoutError) as error:
-            self.lose(f"{suspicion} and a probe failed: {str(error) or 'no answer'}")
+            return str(error) or "no answer"
+        return ""
 
     def _arrived(self, parts: list[bytearray]) -> None:
         self._heard = self._loop.time()

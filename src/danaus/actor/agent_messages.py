@@ -44,6 +44,7 @@ class AgentSettings(msgspec.Struct, frozen=True, omit_defaults=True):
         controller_pid: Whose end ends an agent that is not detached.
         lifeline_fd: Inherited read end of the controller's lifeline; -1 for none.
         ready_fd: Inherited write end on which the agent says its address; -1 for none.
+        lost_limit_s: Seconds for which sessions of owners outlive their connection.
     """
 
     host: str
@@ -58,6 +59,7 @@ class AgentSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     controller_pid: int = 0
     lifeline_fd: int = -1
     ready_fd: int = -1
+    lost_limit_s: float = 10.0
 
 
 # -- to the agent -------------------------------------------------------------------------------

@@ -13,10 +13,11 @@ import asyncio
 import atexit
 import contextlib
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from danaus.actor.agent_link import Patience
 from danaus.actor.here import shutdown_context
 from danaus.actor.identity import HostRef, check_name, job_of
 from danaus.actor.mesh import HostMesh
@@ -55,6 +56,7 @@ _AGAIN_LIMIT_S = 3.0
 _START_LIMIT_S = 60.0
 _LEAVE_LIMIT_S = 3.0
 _SPARE_S = 5.0
+_LOOK_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -224,6 +226,10 @@ class AttachedHosts:
             for n, address in enumerate(addresses)
         )
         self._job = ""
+        self._is_cut_off = False
+        self.on_cut_off: Callable[[bool], None] = lambda _: None
+        """Told when no machine of the job answers any more, and when one does again; on the
+        connections' loop."""
 
     @property
     def refs(self) -> tuple[HostRef, ...]:
@@ -246,7 +252,8 @@ class AttachedHosts:
         host = host_to_bind([each.address for each in self._hosts], terms.bind)
         connections = self._runtime.connections
         bind = Address.tcp(host, 0)
-        self._job = connections.join(terms.job_secret, bind, terms.heartbeat_limit_s)
+        patience = Patience(terms.heartbeat_limit_s, terms.alone_limit_s, self._cut_off)
+        self._job = connections.join(terms.job_secret, bind, patience)
         connections.on_leave(self._job, self._leave_all)
         limit_s = _JOIN_LIMIT_S + _START_LIMIT_S + _SPARE_S
         failed: list[str] = self._runtime.io.run(self._join_all(), limit_s)
@@ -270,6 +277,29 @@ class AttachedHosts:
             elif isinstance(outcome, BaseException):
                 raise outcome
         return failed
+
+    async def _cut_off(self) -> bool:
+        """Tell whether no machine of the job answers: then it is this one that is cut off."""
+        # Every host's link asks, at much the same time.
+        if not self._is_cut_off and not await self._reaches_anyone() and not self._is_cut_off:
+            self._is_cut_off = True
+            self.on_cut_off(True)
+            self._runtime.io.tasks.start(self._wait_until_reached(), "waiting to be reached")
+        return self._is_cut_off
+
+    async def _wait_until_reached(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            if await self._reaches_anyone():
+                break
+        self.on_cut_off(False)
+        # Not all ways are mended at one moment: each agent has its time to be heard again.
+        await asyncio.sleep(self._terms.heartbeat_limit_s)
+        self._is_cut_off = False
+
+    async def _reaches_anyone(self) -> bool:
+        looks = await asyncio.gather(*(look_for(host.address) for host in self._hosts))
+        return any(found != "unknown" for found in looks)
 
     def join_again(self, rank: int) -> HostRef:
         """Join a host that was lost; references to processes that were there end.

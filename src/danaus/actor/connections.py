@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from danaus.actor import agent_messages as talk
-from danaus.actor.agent_link import AgentLink, AgentListener
+from danaus.actor.agent_link import AgentLink, AgentListener, Patience
 from danaus.actor.contexts import ProcessInfo
 from danaus.actor.failure import Fault
 from danaus.actor.identity import HostRef, ProcessRef, job_of
@@ -25,7 +25,7 @@ from danaus.wire.address import Address
 from danaus.wire.secret import Secret
 from danaus.wire.session import Session, SessionListener, open_session, serve_sessions
 
-HEARTBEAT_LIMIT_S = 5.0
+PATIENCE = Patience(5.0)
 LOST_LIMIT_S = 5.0
 _LEAVE_LIMIT_S = 5.0
 
@@ -55,7 +55,7 @@ class Job:
     secret: Secret
     listener: SessionListener
     address: str
-    heartbeat_limit_s: float
+    patience: Patience
 
 
 class Connections:
@@ -77,29 +77,28 @@ class Connections:
 
     # -- jobs ----------------------------------------------------------------------------------
 
-    def join(
-        self, secret: Secret, bind: Address, heartbeat_limit_s: float = HEARTBEAT_LIMIT_S
-    ) -> str:
+    def join(self, secret: Secret, bind: Address, patience: Patience = PATIENCE) -> str:
         """Listen for processes of a job; return the job's name.  From any other thread.
 
         Args:
             secret: The job's secret.
             bind: Where to listen.
-            heartbeat_limit_s: After so many seconds of silence a host agent is looked into.
+            patience: When a host agent that is silent is given up.
         """
         job = job_of(secret)
         if job not in self._jobs:
-            self._user.io.run(self._listen(secret, bind, heartbeat_limit_s), LOST_LIMIT_S)
+            self._user.io.run(self._listen(secret, bind, patience), LOST_LIMIT_S)
         return job
 
-    async def _listen(self, secret: Secret, bind: Address, heartbeat_limit_s: float) -> None:
+    async def _listen(self, secret: Secret, bind: Address, patience: Patience) -> None:
         job = job_of(secret)
 
         def serve(session: Session) -> None:
             self._serve(session, job)
 
-        listener = await serve_sessions(bind, secret, serve, lost_limit_s=LOST_LIMIT_S)
-        self._jobs[job] = Job(secret, listener, str(listener.address), heartbeat_limit_s)
+        lost_limit_s = max(LOST_LIMIT_S, patience.lost_limit_s)
+        listener = await serve_sessions(bind, secret, serve, lost_limit_s=lost_limit_s)
+        self._jobs[job] = Job(secret, listener, str(listener.address), patience)
 
     def on_leave(self, job: str, parting: Callable[[], Awaitable[None]]) -> None:
         """Await ``parting()`` whenever this process leaves a job, once."""
@@ -191,7 +190,7 @@ class Connections:
                 host,
                 job.secret,
                 self._hello(job),
-                heartbeat_limit_s=job.heartbeat_limit_s,
+                patience=job.patience,
                 listener=self._user,
                 tasks=self._user.io.tasks,
             )
@@ -277,7 +276,7 @@ class Connections:
                 Address.parse(address),
                 job.secret,
                 talk.HELLO.encode(self._hello(job)),
-                lost_limit_s=LOST_LIMIT_S,
+                lost_limit_s=_lost_limit_s(job, link.ref),
             )
         except DanausError as error:
             link.fail(f"it cannot be reached: {error}", None)
@@ -288,3 +287,8 @@ class Connections:
         link.attach(session)
         reason = await session.closed
         link.fail(f"the connection ended: {reason.why}", None)
+
+
+def _lost_limit_s(job: Job, ref: ProcessRef) -> float:
+    """Return how long a link may be without a connection: of a worker's end its agent tells."""
+    return max(LOST_LIMIT_S, job.patience.lost_limit_s if ref.agent_address else 0.0)

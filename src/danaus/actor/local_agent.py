@@ -43,6 +43,7 @@ class HostOptions:
         bind: Where agents listen; None: unix sockets in ``sockets``.
         folder: Private folder on this machine's own disk for agents' folders; None: below
             ``control`` in ``run_dir``.
+        lost_limit_s: Seconds for which sessions of owners outlive their connection.
     """
 
     run_dir: Path
@@ -52,6 +53,7 @@ class HostOptions:
     detached: bool = False
     bind: Address | None = None
     folder: Path | None = None
+    lost_limit_s: float = 10.0
 
 
 class LocalAgent:
@@ -227,6 +229,7 @@ class LocalAgent:
             controller_pid=os.getpid(),
             lifeline_fd=lifeline_fd,
             ready_fd=ready_fd,
+            lost_limit_s=options.lost_limit_s,
         )
 
 

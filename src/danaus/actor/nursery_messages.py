@@ -15,7 +15,7 @@ class WorkerSpec(msgspec.Struct, frozen=True, tag="fork"):
 
     ``bind`` is the address that it listens on, ``agent_address`` its host agent's; ``mesh_id``
     and ``rank`` are its place in its process mesh, ``sockets`` a folder of this host for unix
-    sockets.
+    sockets, ``lost_limit_s`` how long sessions with it outlive their connection.
     """
 
     process_id: str
@@ -28,6 +28,7 @@ class WorkerSpec(msgspec.Struct, frozen=True, tag="fork"):
     bind: str
     agent_address: str
     sockets: str = ""
+    lost_limit_s: float = 0.0
     env: dict[str, str] = {}
 
 

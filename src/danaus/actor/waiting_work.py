@@ -133,6 +133,7 @@ class HostWork:
             order.preload,
             bind=Address.tcp(host, port),
             folder=places.folder / "agents",
+            lost_limit_s=order.alone_limit_s,
         )
 
     async def _end(self) -> None:

@@ -12,6 +12,8 @@ import sys
 import threading
 
 from danaus.actor import agent_messages as talk
+from danaus.actor.agent_link import Patience
+from danaus.actor.connections import PATIENCE
 from danaus.actor.contexts import ProcessInfo
 from danaus.actor.identity import HostRef
 from danaus.actor.nursery_messages import STACKS_SIGNAL, WorkerSpec
@@ -53,7 +55,8 @@ def main(spec: WorkerSpec, secret: Secret) -> int:
     )
     runtime = Runtime(info, on_stop=ending.set, on_exit=leave)
     set_runtime(runtime)
-    job = runtime.connections.join(secret, Address.parse(spec.bind))
+    patience = Patience(PATIENCE.heartbeat_limit_s, spec.lost_limit_s)
+    job = runtime.connections.join(secret, Address.parse(spec.bind), patience)
     address = runtime.connections.address_of(job)
     host = HostRef(spec.host, spec.agent_address, job)
     runtime.io.post(

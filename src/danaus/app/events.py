@@ -38,6 +38,8 @@ state_served         replica, incarnation, bytes (that went from it to learners)
 healed               replica, incarnation, step, bytes, duration_s, donors (list)
 host_joined          host, agent_address, agent_pid (on its machine), away_s (0 at first)
 host_lost            host, reason
+cut_off              hosts (none of which answers: the controller's machine is cut off)
+reached_again        hosts
 host_waited_for      replica, host, away_s, reason (why it cannot be joined now)
 service_exited       pid, signal, reason, expected
 service_silent       pid, reason (it lives and does not answer; it is killed)
@@ -83,6 +85,8 @@ class Event(enum.StrEnum):
     HEALED = "healed"
     HOST_JOINED = "host_joined"
     HOST_LOST = "host_lost"
+    CUT_OFF = "cut_off"
+    REACHED_AGAIN = "reached_again"
     HOST_WAITED_FOR = "host_waited_for"
     SERVICE_EXITED = "service_exited"
     SERVICE_STARTED = "service_started"

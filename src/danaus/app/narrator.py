@@ -229,6 +229,8 @@ _WORDS: dict[str, Callable[[Happening], str]] = {
         else ""
     ),
     Event.HOST_LOST: lambda e: e.text("reason"),
+    Event.CUT_OFF: lambda _: "no host answers: this machine is cut off; training goes on there",
+    Event.REACHED_AGAIN: lambda _: "hosts answer again",
     Event.HOST_WAITED_FOR: lambda e: (
         f"{e.replica} waits for {e.text('host')}, away for {e.number('away_s') or 0.0:.0f} s: "
         f"{e.text('reason')}"
@@ -268,6 +270,7 @@ _STYLES: dict[str, str] = {
     Event.DONOR_FAILED: "red",
     Event.REPLICA_FAILED: "red",
     Event.HOST_LOST: "red",
+    Event.CUT_OFF: "red",
     Event.HEALED: "cyan",
     Event.SUGGESTION: "bold yellow",
 }

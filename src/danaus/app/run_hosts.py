@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from danaus.actor.attaching import HostTerms
 from danaus.actor.failure import MeshFailure
@@ -43,7 +43,7 @@ class RunHosts:
         self, folder: RunFolder, config: RunConfig, journal: Journal, *, preload: Sequence[str]
     ) -> None:
         self._folder, self._config, self._journal = folder, config, journal
-        self._job = _job(folder, config, tuple(preload))
+        self._job = _job(folder, config, tuple(preload), on_cut_off=self._record_cut)
         self._size = len(config.hosts) or config.replicas
         self._lost: dict[int, float] = {}
         self._turns = tuple(asyncio.Lock() for _ in range(self._size))
@@ -147,6 +147,10 @@ class RunHosts:
             away_s=round(away_s, 3),
         )
 
+    def _record_cut(self, cut_off: bool) -> None:
+        event = Event.CUT_OFF if cut_off else Event.REACHED_AGAIN
+        self._journal.record(event, hosts=self._config.hosts)
+
     def _record_waiting(self, place: int, rank: int, refused: AddressRefused) -> None:
         away_s = time.monotonic() - self._lost.get(rank, time.monotonic())
         self._journal.record(
@@ -158,7 +162,13 @@ class RunHosts:
         )
 
 
-def _job(folder: RunFolder, config: RunConfig, preload: tuple[str, ...]) -> LocalJob | AttachedJob:
+def _job(
+    folder: RunFolder,
+    config: RunConfig,
+    preload: tuple[str, ...],
+    *,
+    on_cut_off: Callable[[bool], None],
+) -> LocalJob | AttachedJob:
     heartbeat_limit_s = config.quorum.heartbeat_limit_s
     if config.hosts:
         terms = HostTerms(
@@ -171,7 +181,7 @@ def _job(folder: RunFolder, config: RunConfig, preload: tuple[str, ...]) -> Loca
             bind=config.bind,
             heartbeat_limit_s=heartbeat_limit_s,
         )
-        return AttachedJob(config.hosts, terms)
+        return AttachedJob(config.hosts, terms, on_cut_off=on_cut_off)
     job = LocalJob(
         num_hosts=config.replicas,
         run_dir=folder.path,

@@ -5,7 +5,7 @@ The protocol is ``LocalJob``'s: apply, state, replace, kill.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Self
 
 from danaus.actor.attaching import AttachedHosts, HostTerms
@@ -22,17 +22,24 @@ class AttachedJob:
     Args:
         hosts: Where they wait, as in ``tcp:10.0.0.7:4500``.
         terms: What is asked of them.
+        on_cut_off: Told when no machine of the job answers any more, and when one does again.
 
     Raises:
         AddressRefused: An address is none.
         ConfigError: There are none.
     """
 
-    def __init__(self, hosts: Sequence[str], terms: HostTerms) -> None:
+    def __init__(
+        self,
+        hosts: Sequence[str],
+        terms: HostTerms,
+        *,
+        on_cut_off: Callable[[bool], None] = lambda _: None,
+    ) -> None:
         if not hosts:
             raise ConfigError(what="a job of 0 hosts", needed="at least 1")
         self._addresses = tuple(Address.parse(each) for each in hosts)
-        self._terms = terms
+        self._terms, self._on_cut_off = terms, on_cut_off
         self._attached: AttachedHosts | None = None
 
     def apply(self) -> Self:
@@ -44,6 +51,7 @@ class AttachedJob:
         """
         if self._attached is None:
             attached = AttachedHosts(self._addresses, self._terms)
+            attached.on_cut_off = self._on_cut_off
             attached.join()
             self._attached = attached
         return self

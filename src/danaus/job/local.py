@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from danaus.actor.agent_link import Patience
 from danaus.actor.identity import HostRef
 from danaus.actor.local_agent import HostOptions, LocalAgent, start_agents
 from danaus.actor.mesh import HostMesh
@@ -96,7 +97,7 @@ class LocalJob:
                 Address.tcp(bind.host, 0) if bind else Address.unix(options.sockets / "controller")
             )
             self._job = runtime.connections.join(
-                Secret.load(options.secret_path), address, self.heartbeat_limit_s
+                Secret.load(options.secret_path), address, Patience(self.heartbeat_limit_s)
             )
             self._agents = [LocalAgent(f"host{n}", options) for n in range(self._num_hosts)]
             self._hosts = start_agents(self._agents, runtime)

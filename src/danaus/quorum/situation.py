@@ -90,7 +90,7 @@ class Situation:
     ``heard`` is the largest quorum that anyone named, ``forgotten`` the epoch up to which nobody
     is believed, ``floor`` the highest epoch used even if it could not be saved, ``diverged`` the
     steps that replicas disagreed about without a majority, ``lost`` that a quorum may stand that
-    the disk does not hold.
+    the disk does not hold, ``deaf`` that nobody is heard.
     """
 
     settings: QuorumSettings
@@ -98,6 +98,7 @@ class Situation:
     ledger_term: int = 0
     resume: bool = False
     lost: bool = False
+    deaf: bool = False
     now: float = 0.0
     started: float = 0.0
     retry_at: float = 0.0

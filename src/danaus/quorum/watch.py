@@ -43,11 +43,13 @@ def watch_processes(s: Situation) -> None:
 def _fence_the_silent(s: Situation) -> None:
     limit_s = s.settings.heartbeat_limit_s
     processes = s.roster.processes
+    # Those that fell silent together were cut off together, be it by parts of a second apart.
     lively = {
         member.replica_id
         for member, process in processes.items()
-        if s.now - process.beat_at <= limit_s and not s.roster.lost(member)
+        if s.now - process.beat_at <= limit_s / 2 and not s.roster.lost(member)
     }
+    _hear_again(s, deaf=not lively)
     counted = _counted(s)
     for member, process in sorted(processes.items()):
         silent_s = s.now - process.beat_at
@@ -55,6 +57,15 @@ def _fence_the_silent(s: Situation) -> None:
         # If nobody is heard, it is this service that hears nothing.
         if silent_s > patience * limit_s and lively - {member.replica_id}:
             s.fence(process, _silence(s, process))
+
+
+def _hear_again(s: Situation, *, deaf: bool) -> None:
+    """Excuse everyone's silence once somebody is heard again after a time without anybody."""
+    was_deaf, s.deaf = s.deaf, deaf
+    if was_deaf and not deaf:
+        for member, process in s.roster.processes.items():
+            if not s.roster.lost(member):
+                process.beat_at = max(process.beat_at, s.now)
 
 
 def _silence(s: Situation, process: Process) -> str:

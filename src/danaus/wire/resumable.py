@@ -104,6 +104,17 @@ class Session:
         """
         return self._loop.time() - self._unanswered_since if self._window.kept_bytes else 0.0
 
+    def keep_for(self, lost_limit_s: float) -> None:
+        """End the session only after so many seconds without a connection."""
+        self._lost_limit_s = lost_limit_s
+
+    def drop_connection(self, why: str) -> None:
+        """Go on over a new connection: whoever dialled dials again, nothing is lost (A-3)."""
+        channel = self._channel
+        if channel is not None:
+            channel.close()
+            self._lost(channel, ChannelClosed(self.peer, why))
+
     def send(self, parts: Sequence[Buffer]) -> int:
         """Send one message; never waits.  Returns its number.
 

@@ -13,7 +13,6 @@ from danaus.quorum.events import (
     Disconnected,
     Fence,
     HangSuspected,
-    HostGone,
     JoinAsked,
     LeaveAsked,
     NotifyPending,
@@ -108,29 +107,6 @@ def test_a_process_that_nobody_can_look_after_has_a_second_to_come_back() -> Non
     assert (fence.seat.member, fence.reason) == (c.member, "its connection closed 1.2 s ago")
     town.do(Unreachable(c.member, fence.reason))
     assert names(town.last) == ["a", "b"]
-
-
-def test_a_process_whose_host_agent_has_ended_has_a_second_to_come_back() -> None:
-    town = Town()
-    a, b, c = town.start("a", "b", "c")
-    town.do(Disconnected(c.member))
-    town.do(HostGone(c.member))
-    town.join(a, b)
-    town.wait(0.75, silent=(c,))
-    assert a.asking
-    (fence,) = [said for said in town.wait(0.5, silent=(c,)) if isinstance(said, Fence)]
-    assert (fence.seat.member, fence.reason) == (c.member, "its connection closed 1.2 s ago")
-    town.do(Unreachable(c.member, f"{fence.reason}; its host agent has ended"))
-    assert names(town.last) == ["a", "b"]
-
-
-def test_a_process_that_is_heard_after_its_host_agent_ended_is_not_given_up() -> None:
-    town = Town()
-    a, b, c = town.start("a", "b", "c")
-    town.do(HostGone(c.member))
-    town.wait(3.0)
-    town.join(a, b, c)
-    assert names(town.last) == ["a", "b", "c"]
 
 
 def test_a_process_that_comes_back_in_time_is_waited_for() -> None:

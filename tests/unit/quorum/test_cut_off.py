@@ -1,0 +1,45 @@
+"""Members whose host has ended, and a service that is cut off from everybody."""
+
+from __future__ import annotations
+
+from danaus.quorum.events import Disconnected, Fence, HostGone, Unreachable
+from danaus.quorum.messages import Epoch
+
+from .quorum_cases import Town, names
+
+
+def test_a_service_that_was_cut_off_from_everybody_fences_nobody_once_it_hears_again() -> None:
+    town = Town()
+    a, b, c = town.start("a", "b", "c")
+    town.wait(0.5, silent=(a,))  # the last words of each went at another moment
+    said = town.wait(30.0, silent=(a, b, c))
+    assert not [each for each in said if isinstance(each, Fence)]
+    said = town.wait(4.0, silent=(b, c))
+    assert not [each for each in said if isinstance(each, Fence)], "they are about to be heard too"
+    assert {f.seat.member for f in town.wait(4.0, silent=(c,)) if isinstance(f, Fence)} == {
+        c.member
+    }
+    assert town.last.epoch == Epoch(1, 1)
+
+
+def test_a_process_whose_host_agent_has_ended_has_a_second_to_come_back() -> None:
+    town = Town()
+    a, b, c = town.start("a", "b", "c")
+    town.do(Disconnected(c.member))
+    town.do(HostGone(c.member))
+    town.join(a, b)
+    town.wait(0.75, silent=(c,))
+    assert a.asking
+    (fence,) = [said for said in town.wait(0.5, silent=(c,)) if isinstance(said, Fence)]
+    assert (fence.seat.member, fence.reason) == (c.member, "its connection closed 1.2 s ago")
+    town.do(Unreachable(c.member, f"{fence.reason}; its host agent has ended"))
+    assert names(town.last) == ["a", "b"]
+
+
+def test_a_process_that_is_heard_after_its_host_agent_ended_is_not_given_up() -> None:
+    town = Town()
+    a, b, c = town.start("a", "b", "c")
+    town.do(HostGone(c.member))
+    town.wait(3.0)
+    town.join(a, b, c)
+    assert names(town.last) == ["a", "b", "c"]
