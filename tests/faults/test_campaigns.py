@@ -10,8 +10,8 @@ from danaus.testing import FaultPlan
 from danaus.testing.faults import Pace
 from danaus.testing.runs import Shape, running, small_run
 
-SHAPE = Shape(replicas=3, leaves=3, steps=100)
-STEP_S = 0.2
+SHAPE = Shape(replicas=3, leaves=3, steps=400)
+STEP_S = 0.3
 OUTSIDE = (
     "kill", "hang", "kill_coordinator", "kill_nursery", "kill_host_agent", "kill_host",
     "slow:for=1s,amount=4x", "preempt", "hang:process=coordinator,for=500ms",

@@ -12,7 +12,7 @@ from danaus.testing.faults import Pace
 from danaus.testing.lab import Lab, missing
 from danaus.testing.runs import Shape, running, small_run
 
-SHAPE = Shape(replicas=3, leaves=3, steps=200)
+SHAPE = Shape(replicas=3, leaves=3, steps=400)
 STEP_S = 0.4
 FAULTS = (
     "partition:host=1,for=2s",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from danaus.app.chaos_fault import Fault
 from danaus.app.chaos_spec import read, write
+from danaus.app.events import CONTROLLER
 from danaus.core.errors import ConfigError
 
 
@@ -83,10 +84,10 @@ def check(plan: FaultPlan, fleet: Fleet) -> None:
             ("peer", fleet.num_hosts),
         ):
             place = getattr(fault, key)
-            if place is not None and place >= num:
+            if isinstance(place, int) and place >= num:
                 last = f"{key} 0" if num == 1 else f"{key}s 0 to {num - 1}"
                 raise ConfigError(
                     f"fault {fault.kind.value!r}: there is no {key} {place}", f"this run has {last}"
                 )
-        if fault.facts.hits == "link" and fleet.num_hosts < 2:
+        if fault.facts.hits == "link" and fleet.num_hosts < 2 and fault.peer != CONTROLLER:
             raise ConfigError(f"fault {fault.kind.value!r}: this run has one host", "it needs two")

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from danaus.app.chaos_kinds import FACTS, PHASES, TARGETS, By, Facts, Hits
-from danaus.app.events import FaultKind
+from danaus.app.events import CONTROLLER, FaultKind
 from danaus.core.errors import ConfigError
 
 
@@ -27,7 +27,7 @@ class Fault:
         replica: To a worker of this replica, by its place from 0; None: the seed chooses.
         rank: To this rank of the replica; None: the seed chooses.
         host: To this host, by its place from 0, or to a worker there; None: the seed chooses.
-        peer: Of a link, the other end; None: every other host.
+        peer: Of a link, the other end: a host's place, or ``"controller"``; None: everybody.
         at_step: In this step or, where that is over, at once; None: no step is waited for.
         at_phase: At this moment of a step, one of ``PHASES``.
         after_s: So many seconds after the plan began.
@@ -51,7 +51,7 @@ class Fault:
     replica: int | None = None
     rank: int | None = None
     host: int | None = None
-    peer: int | None = None
+    peer: int | str | None = None
     at_step: int | None = None
     at_phase: str | None = None
     after_s: float | None = None
@@ -128,6 +128,8 @@ def _target_problems(fault: Fault) -> Iterator[Problem]:
         if getattr(fault, key) is not None and key not in legal:
             takes = f"it takes {' and '.join(legal)}" if legal else "it takes no target"
             yield f"it takes no {key}", takes
+    if isinstance(fault.peer, str) and fault.peer != CONTROLLER:
+        yield f"peer is {fault.peer!r}", f"a place from 0, or {CONTROLLER}"
     if fault.host is not None and fault.host == fault.peer:
         yield f"host and peer are both {fault.host}", "two hosts"
     if fault.replica is not None and fault.host is not None:
@@ -159,7 +161,8 @@ def _time_problems(fault: Fault) -> Iterator[Problem]:
 
 def _number_problems(fault: Fault) -> Iterator[Problem]:
     for key in ("replica", "rank", "host", "peer", "at_step", "after_steps"):
-        if (value := getattr(fault, key)) is not None and value < 0:
+        value = getattr(fault, key)
+        if isinstance(value, int) and value < 0:
             yield f"{key} is {value}", "it must be at least 0"
     for key in ("every_steps", "times"):
         if (value := getattr(fault, key)) is not None and value < 1:

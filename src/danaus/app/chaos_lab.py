@@ -27,11 +27,11 @@ class LabNetwork:
     def __init__(self, lab: Lab, nodes: Sequence[str]) -> None:
         self._lab, self._nodes = lab, tuple(nodes)
 
-    def cut(self, host: int, peer: int | None, *, one_way: bool) -> None:
+    def cut(self, host: int, peer: int | str | None, *, one_way: bool) -> None:
         """Let no frame pass between two hosts, or one and everybody; ``one_way``: from it."""
         self._lab.cut(self._nodes[host], self._peer(peer), one_way=one_way)
 
-    def heal(self, host: int, peer: int | None) -> None:
+    def heal(self, host: int, peer: int | str | None) -> None:
         """Undo every cut between two hosts, or all of one."""
         self._lab.heal(self._nodes[host], self._peer(peer))
 
@@ -61,8 +61,8 @@ class LabNetwork:
         """Start a host that has crashed."""
         self._lab.start(self._nodes[host])
 
-    def _peer(self, peer: int | None) -> str | None:
-        return None if peer is None else self._nodes[peer]
+    def _peer(self, peer: int | str | None) -> str | None:
+        return self._nodes[peer] if isinstance(peer, int) else peer
 
 
 def lab_network(hosts: Sequence[str], labs: Path = LABS) -> LabNetwork | None:

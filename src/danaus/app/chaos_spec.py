@@ -3,7 +3,8 @@
 Owns reading and writing of a spec: a kind and, after a colon, ``key=value`` between commas.
 ``write(read(text))`` is the normal form, which reads back to the same fault.  Pure.
 
-    replica rank host peer   a place from 0, or ``random``
+    replica rank host        a place from 0, or ``random``
+    peer                     a host's place, or ``controller``
     at_step times            a whole number
     at_phase where process   a word
     every after              ``20s`` or ``20steps``
@@ -22,7 +23,7 @@ from typing import Any
 
 from danaus.app.chaos_fault import Fault
 from danaus.app.chaos_kinds import FACTS, PHASES, Facts
-from danaus.app.events import FaultKind
+from danaus.app.events import CONTROLLER, FaultKind
 from danaus.core.errors import ConfigError
 
 _KINDS = tuple(kind.value for kind in FACTS)
@@ -73,7 +74,7 @@ def write(fault: Fault) -> str:
         "replica": _whole(fault.replica),
         "rank": _whole(fault.rank),
         "host": _whole(fault.host),
-        "peer": _whole(fault.peer),
+        "peer": None if fault.peer is None else str(fault.peer),
         "at_step": _whole(fault.at_step),
         "at_phase": fault.at_phase,
         "after": _written(fault.after_s, "s") or _written(fault.after_steps, "steps"),
@@ -113,10 +114,15 @@ def _field(key: str, value: str, facts: Facts) -> dict[str, Any]:
 def _place(key: str, value: str, _: Facts) -> int | None:
     if value == "random":
         return None
-    name = "host" if key == "peer" else key
-    for prefix in (f"{name}-", name):  # as the run calls it: ``replica-1``, ``host1``
+    for prefix in (f"{key}-", key):  # as the run calls it: ``replica-1``, ``host1``
         value = value.removeprefix(prefix)
     return _int(key, value, "a place from 0, or random")
+
+
+def _peer(key: str, value: str, _: Facts) -> int | str:
+    if value == CONTROLLER:
+        return value
+    return _int(key, value.removeprefix("host"), f"a host's place from 0, or {CONTROLLER}")
 
 
 def _count(key: str, value: str, _: Facts) -> int:
@@ -140,7 +146,8 @@ def _word(key: str, value: str, facts: Facts) -> str:
 
 
 _READERS: dict[str, Callable[[str, str, Facts], Any]] = {
-    **dict.fromkeys(("replica", "rank", "host", "peer"), _place),
+    **dict.fromkeys(("replica", "rank", "host"), _place),
+    "peer": _peer,
     **dict.fromkeys(("at_step", "times"), _count),
     **dict.fromkeys(("at_phase", "where", "process"), _word),
     **dict.fromkeys(("all_back", "one_way"), _flag),

@@ -10,6 +10,7 @@ stays as it is, which is a hang.
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -21,7 +22,7 @@ from danaus.app.chaos_log import RecordFile
 from danaus.app.chaos_record import fault_line, missed_line
 from danaus.app.chaos_spec import write
 from danaus.app.chaos_victims import Elsewhere, Victim, Victims
-from danaus.app.events import Event, FaultKind
+from danaus.app.events import CONTROLLER, Event, FaultKind
 from danaus.core.clock import Clock, MonotonicClock
 from danaus.core.errors import ConfigError, DanausError
 from danaus.core.journal import Journal
@@ -42,10 +43,10 @@ _NOBODY = "no such process is alive on this machine"
 class Network(Elsewhere, Protocol):
     """The hosts of a run and what is between them, where that can be harmed."""
 
-    def cut(self, host: int, peer: int | None, *, one_way: bool) -> None:
-        """Let no packet pass between two hosts, or one and everybody; ``one_way``: from it."""
+    def cut(self, host: int, peer: int | str | None, *, one_way: bool) -> None:
+        """Let no packet pass between a host and its peer, or everybody; ``one_way``: from it."""
 
-    def heal(self, host: int, peer: int | None) -> None:
+    def heal(self, host: int, peer: int | str | None) -> None:
         """Undo ``cut``."""
 
     def link(self, host: int, *, loss: float | None = None, delay_s: float | None = None) -> None:
@@ -138,6 +139,9 @@ class Striker:
         if fault.kind is FaultKind.KILL_COORDINATOR and fault.for_s is not None:
             self._door.hold_service(fault.for_s)
         number = _SIGNALS.get(fault.kind, signal.SIGKILL)
+        if number is signal.SIGSTOP and os.getpid() in [victim.pid for victim in found]:
+            why = "a controller that stops itself cannot let itself go on"
+            raise ConfigError(why, "danaus chaos, from another terminal")
         self._write(fault, words(fault, found), found)
         hit = [procfs.signal_exactly(v.pid, v.started, number) for v in found]
         if not any(hit):
@@ -232,7 +236,8 @@ def _network_words(fault: Fault) -> str:
         return f"{fault.amount:g}% of the packets of {host} are lost {for_s}"
     if fault.kind is FaultKind.DELAY:
         return f"packets of {host} take {1000 * (fault.amount or 0.0):g} ms longer {for_s}"
-    peer = "everybody" if fault.peer is None else f"host{fault.peer}"
+    others: dict[int | str | None, str] = {None: "everybody", CONTROLLER: f"the {CONTROLLER}"}
+    peer = others.get(fault.peer, f"host{fault.peer}")
     way = f"from {host} to {peer}" if fault.one_way else f"between {host} and {peer}"
     return f"no packet passes {way} {for_s}"
 

@@ -217,6 +217,11 @@ def _diverged_words(event: Happening) -> str:
 
 _WORDS: dict[str, Callable[[Happening], str]] = {
     Event.FAULT_INJECTED: lambda e: f"FAULT {e.text('text')}",
+    Event.FAULT_MISSED: lambda e: f"fault missed: {e.text('kind')}: {e.text('reason')}",
+    Event.FAULT_LIFTED: lambda e: (
+        f"{e.text('kind')} of {e.text('target')} "
+        + (f"cannot be undone: {e.text('reason')}" if e.text("reason") else "is over")
+    ),
     Event.PROCESS_STARTED: _started_words,
     Event.PROCESS_EXITED: _exit_words,
     Event.HANG_NOTICED: lambda e: (

@@ -107,7 +107,11 @@ def kinds() -> str:
             *_wrapped(
                 "at_phase         ", f"{', '.join(PHASES)} (kinds that hit a worker at once)"
             ),
-            *_wrapped("target           ", "replica=1, rank=0, host=1; without, the seed chooses"),
+            *_wrapped(
+                "target           ",
+                "replica=1, rank=0, host=1: without, the seed chooses; "
+                "peer=2, peer=controller: without, everybody",
+            ),
         ]
     )
 

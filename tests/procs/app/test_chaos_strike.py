@@ -85,6 +85,15 @@ def test_what_lasts_is_lifted_at_the_latest_when_the_campaign_ends(folder, sleep
     assert lifted["kind"] == "hang"
 
 
+def test_a_controller_does_not_stop_itself_as_nobody_would_let_it_go_on(folder):
+    folder.hold()
+    with Campaign(folder, FaultPlan(), FLEET) as campaign:
+        campaign.strike_now("hang:process=controller,for=1s")
+    folder.release()
+    (missed,) = told(folder, "fault_missed")
+    assert missed["reason"].endswith("danaus chaos, from another terminal")
+
+
 def test_a_partition_without_a_lab_misses(folder):
     with Campaign(folder, FaultPlan(), FLEET) as campaign:
         campaign.strike_now("partition:host=0,peer=1")

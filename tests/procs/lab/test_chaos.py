@@ -21,6 +21,10 @@ def test_a_lab_is_cut_slowed_crashed_and_mended(tmp_path) -> None:
         assert len(lab.plan.cuts) == 4, "from the other host and the controller, and back"
         network.heal(1, None)
         assert lab.plan.cuts == ()
+        network.cut(1, "controller", one_way=True)
+        assert lab.plan.cuts == (("host2", "controller"),)
+        network.heal(1, "controller")
+        assert lab.plan.cuts == ()
         network.link(0, loss=0.5)
         network.link(0, delay_s=0.01)
         assert lab.plan.link("host1") == Link(delay_s=0.01, loss=0.5)

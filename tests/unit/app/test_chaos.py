@@ -37,7 +37,8 @@ def faults(draw: st.DrawFn) -> Fault:
     elif "host" in facts.keys:
         said["host"] = draw(PLACES)
     if "peer" in facts.keys:
-        said["peer"] = draw(PLACES.filter(lambda peer: peer is None or peer != said["host"]))
+        others = PLACES.filter(lambda peer: peer is None or peer != said["host"])
+        said["peer"] = draw(others | st.just("controller"))
         said["one_way"] = draw(st.booleans())
     if facts.where:
         said["where"] = draw(st.none() | st.sampled_from(facts.where))
@@ -82,6 +83,7 @@ def test_what_is_written_reads_back(fault):
             "partition:host=1,peer=2,for=5s,one_way=true",
         ),
         ("slow:replica=2,amount=3x,for=10s", "slow:replica=2,amount=3x,for=10s"),
+        ("partition:host=host1,peer=controller", "partition:host=1,peer=controller"),
         ("loss:host=1,amount=12.5%", "loss:host=1,amount=12.5%"),
         ("delay:host=1,amount=50ms", "delay:host=1,amount=0.05s"),
         ("clock_jump:amount=-1h", "clock_jump:amount=-3600s"),
