@@ -176,10 +176,10 @@ def test_whoever_cannot_even_be_killed_is_left_behind(struck):
 
 
 class Broken:
-    """Makes an observer in whose process no gradient is a number, from a step on."""
+    """Makes an observer on whose last rank no gradient is a number, from a step on."""
 
-    def __init__(self, step, incarnations):
-        self.step, self.incarnations = step, incarnations
+    def __init__(self, step, incarnations, ranks=1):
+        self.step, self.incarnations, self.ranks = step, incarnations, ranks
 
     def __call__(self, work):
         compute = work.compute_leaf
@@ -188,7 +188,8 @@ class Broken:
             gradient = compute(step, microbatches)
             return gradient.fill_(float("nan")) if step >= self.step else gradient
 
-        if work.place.incarnation in self.incarnations:
+        last = work.place.rank == self.ranks - 1
+        if last and work.place.incarnation in self.incarnations:
             work.compute_leaf = broken
         return Observer()
 
@@ -196,14 +197,16 @@ class Broken:
 @pytest.mark.timeout(120)
 def test_a_replica_that_alone_computes_no_numbers_is_replaced(tmp_path, undisturbed):
     pace = Pace(PACE_S, until=tmp_path / "never", below=3)
-    observers = {"replica-1": (Broken(4, range(1)), pace), "replica-0": (pace,)}
-    run = small_run(tmp_path / "run", Shape(steps=12), observers=observers)
+    broken = Broken(4, range(1), ranks=2)
+    observers = {"replica-1": (broken, pace), "replica-0": (pace,)}
+    run = small_run(tmp_path / "run", Shape(ranks=2, steps=12), observers=observers)
     assert finish(run).sha256 == undisturbed(run)
     watch = RunWatch(run.folder)
     (failed,) = watch.events(Event.REPLICA_FAILED)
     assert failed["replica"] == "replica-1"
-    assert "step 4: replica-1/0#0 refused: its own share, leaves 2 to 3, is not" in failed["reason"]
+    assert "step 4: replica-1/1#0 refused: its own share, leaves 2 to 3, is not" in failed["reason"]
     assert len(watch.events(Event.STEP_REFUSED, replica="replica-0")) == 2
+    assert not watch.events(Event.HANG_NOTICED), "its sibling waits for nobody"
 
 
 @pytest.mark.timeout(120)

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -41,6 +41,7 @@ T = TypeVar("T")
 _HEAR_LIMIT_S = 1.0
 _STRIKE_LIMIT_S = 5.0
 _KILL_LIMIT_S = 2.0
+_SIBLINGS_LIMIT_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,7 @@ class ReplicaKeeper:
         self.replica_id = replica_id
         self._folder, self._journal = folder, journal
         self._budget = RestartBudget(config.restart.policy())
+        self._num_ranks = config.parallel.shard
         self._start_limit_s, self._grace_s = config.start_limit_s, config.grace_s
         self._host, self._job = host, job
         self._procs: ProcMesh | None = None
@@ -145,21 +147,29 @@ class ReplicaKeeper:
                 await self._unless_failed(procs.initialized)
                 self.started = Start(incarnation, tuple(procs.pids().values()))
                 self._record_start(procs, incarnation)
-                await self._unless_failed(workers.prepare.call())
-            values = await self._unless_failed(workers.train.call())
+                await self._on_ranks(lambda rank: workers.slice(ranks=rank).prepare.call_one())
+            return await self._on_ranks(lambda rank: workers.slice(ranks=rank).train.call_one())
         except TimeoutError:
             raise DeadlinePassed(f"{self.replica_id} to start", self._start_limit_s) from None
-        except ExceptionGroup as raised:
-            raise worst(raised) from None
-        return tuple(values.values())
 
-    async def _unless_failed(self, future: Future[T]) -> T:
+    async def _on_ranks(self, call: Callable[[int], Future[T]]) -> tuple[T, ...]:
+        """Return what a call comes to on each rank.
+
+        A rank that raises ends it: its siblings would wait for it until they are taken for hung.
+
+        Raises:
+            DanausError: The worst of what the ranks raised.
+        """
+        calls = [call(rank) for rank in range(self._num_ranks)]
+        return await self._unless_failed(asyncio.ensure_future(_all(calls)))
+
+    async def _unless_failed(self, future: Future[T] | asyncio.Future[T]) -> T:
         """Return what ``future`` comes to.
 
         Raises:
             SupervisionError: The replica failed, or was stopped, before.
         """
-        call = future.as_asyncio()
+        call = future.as_asyncio() if isinstance(future, Future) else future
         failed = asyncio.ensure_future(self._failed.wait())
         try:
             await asyncio.wait((call, failed), return_when=asyncio.FIRST_COMPLETED)
@@ -270,6 +280,23 @@ class ReplicaKeeper:
                 reason=failure.reason,
                 expected=False,
             )
+
+
+async def _all(futures: Sequence[Future[T]]) -> tuple[T, ...]:
+    """Return what every future comes to, or raise the worst error once one has raised."""
+    calls = [future.as_asyncio() for future in futures]
+    try:
+        _, waiting = await asyncio.wait(calls, return_when=asyncio.FIRST_EXCEPTION)
+        if waiting:  # siblings that fail at the same time may have the better word
+            await asyncio.wait(waiting, timeout=_SIBLINGS_LIMIT_S)
+        ended = [call for call in calls if call.done() and not call.cancelled()]
+        errors = [e for call in ended if isinstance(e := call.exception(), Exception)]
+        if errors:
+            raise worst(ExceptionGroup("ranks", errors))
+        return tuple(call.result() for call in calls)
+    finally:
+        for call in calls:
+            call.cancel()
 
 
 _HOPELESS = (DependencyMissing, Diverged, StepImpossible)
