@@ -9,17 +9,18 @@ import os
 import signal
 
 import pytest
-from tests.procs.cli.terminal import Command, text, told
+from tests.procs.cli.terminal import TINY, Command, text, told
 from tests.procs.waiting import machines
 
 from danaus.app.events import Event
+from danaus.app.run_folder import RunFolder
 from danaus.testing.faults import Pace
 from danaus.testing.hosts import Watched
 from danaus.testing.runs import Shape, running, small_run
+from danaus.testing.watching import RunWatch
 
 SHAPE = Shape(replicas=3, leaves=3, steps=120)
 STEP_S = 0.4
-GONE_LIMIT_S = 10.0  # P-4
 
 
 def spread(tmp_path, hosts, shape=SHAPE, **more):
@@ -103,6 +104,27 @@ def test_ctrl_c_leaves_the_hosts_waiting_and_nothing_else(tmp_path):
 
 
 @pytest.mark.timeout(200)
+def test_a_detached_run_goes_on_without_its_controller_and_leaves_the_hosts_waiting(tmp_path):
+    text(tmp_path)
+    with machines(tmp_path, 2) as hosts:
+        words = ["train", "debug", *TINY, "--replicas=2", "--run-dir=r", "--steps=400"]
+        words += ["--detached", "--hosts", ",".join(host.address for host in hosts)]
+        with Command(tmp_path, *words, f"--hosts-secret={hosts[0].secret}") as controller:
+            controller.wait_until(lambda: told(tmp_path / "r", "quorum_announced") or None)
+            watch = RunWatch(RunFolder.open(tmp_path / "r"))
+            watch.until_step(3)
+            service = Watched(watch.service_pid())
+            controller.signal(signal.SIGKILL)
+            assert controller.wait() == 137
+        watch.until_step(400, limit_s=90)
+        for host in hosts:
+            host.command.wait_for("its agent has ended while it was away", limit_s=60)
+            host.command.wait_until(lambda host=host: host.family == [host.command.pid] or None)
+        assert service.ends_within(30.0), "nobody needs it any more"
+        service.close()
+
+
+@pytest.mark.timeout(200)
 def test_replicas_of_a_host_that_stays_away_start_on_another_if_that_is_asked_for(
     tmp_path, undisturbed
 ):
@@ -136,3 +158,14 @@ def test_two_ranks_of_one_replica_meet_on_their_host(tmp_path, undisturbed):
         with running(run) as going:
             result = going.result(120)
         assert result.sha256 == undisturbed(run)
+
+
+@pytest.mark.timeout(200)
+def test_a_run_on_this_machine_alone_may_use_an_interface_instead_of_socket_files(
+    tmp_path, undisturbed
+):
+    run = small_run(tmp_path / "run", Shape(replicas=2, leaves=3, steps=6), bind="lo")
+    with running(run) as going:
+        assert going.result(90).sha256 == undisturbed(run)
+    listening = going.watch.events(Event.SERVICE_STARTED)[0]["address"]
+    assert listening.startswith("tcp:127.0.0.1:")
