@@ -27,7 +27,7 @@ from danaus.wire.session import Session, SessionListener, open_session, serve_se
 
 PATIENCE = Patience(5.0)
 LOST_LIMIT_S = 5.0
-_LEAVE_LIMIT_S = 5.0
+_LEAVE_LIMIT_S = 8.0
 
 
 class ConnectionsUser(LinkUser, AgentListener, Protocol):

@@ -96,6 +96,8 @@ def _must_wait_first(s: Situation) -> str:
     """Return what stands before any decision; empty: nothing."""
     if s.now < s.retry_at:
         return "the last quorum could not be saved; trying again"
+    if s.deaf:
+        return "nobody is heard; waiting for whoever is, or this service, to be within reach again"
     if s.lost and s.standing is None:
         if s.now < s.started + s.settings.heartbeat_limit_s:
             return "this service lost its disk; waiting for members of an earlier quorum to come"

@@ -22,6 +22,18 @@ def test_a_service_that_was_cut_off_from_everybody_fences_nobody_once_it_hears_a
     assert town.last.epoch == Epoch(1, 1)
 
 
+def test_who_joins_while_nobody_else_is_heard_for_certain_leaves_nobody_behind_unfenced() -> None:
+    town = Town()
+    a, b = town.start("a", "b")
+    town.wait(0.5, silent=(b,))  # b's last words were a little earlier
+    town.join(a)
+    said = town.wait(30.0, silent=(a, b))
+    assert town.last.epoch == Epoch(1, 1), "neither without b nor with it"
+    said += town.wait(6.0, silent=(b,))
+    (fence,) = [each for each in said if isinstance(each, Fence)]
+    assert fence.seat.member == b.member
+
+
 def test_a_process_whose_host_agent_has_ended_has_a_second_to_come_back() -> None:
     town = Town()
     a, b, c = town.start("a", "b", "c")

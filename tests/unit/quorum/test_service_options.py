@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from danaus.quorum.events import Announce, JoinAsked, TimePassed
+from danaus.quorum.events import Announce, Beaten, JoinAsked, TimePassed
 from danaus.quorum.ledger_traces import TAIL_BYTES, LedgerTraces, read_traces
 from danaus.quorum.messages import Epoch, Join, StepReport
 from danaus.quorum.service_options import ServiceOptions, read_options
@@ -23,6 +23,7 @@ def options(folder: Path, *more: str) -> ServiceOptions:
 def first_epoch(machine: QuorumMachine) -> Epoch | None:
     machine.handle(JoinAsked(Join(seat("a"), StepReport(0, "seed"), 1)), 0.0)
     for tick in range(8):
+        machine.handle(Beaten(seat("a").member), float(tick))
         for said in machine.handle(TimePassed(), float(tick)):
             if isinstance(said, Announce):
                 return said.announcement.epoch
