@@ -20,6 +20,7 @@ class Checkpoints:
         self._files: dict[int, dict[int, Model]] = {0: {}}
         self._agreed: set[int] = {0}
         self._damaged: set[int] = set()
+        self.full_until: dict[str, float] = {}  # of a replica's disk
 
     def offer(self, member: Member) -> None:
         """Save a member's state if it is its turn."""
@@ -27,6 +28,8 @@ class Checkpoints:
         if step % CHECKPOINT_EVERY or told is None:
             return
         if told.replica_ids[0] != member.who.replica_id:
+            return
+        if self.full_until.get(member.who.replica_id, 0.0) > member.engine.now:
             return
         files = self._files.setdefault(step, {})
         if any(model.epoch != member.model.epoch for model in files.values()):

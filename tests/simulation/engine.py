@@ -31,7 +31,8 @@ class Engine:
         self.on_moment: Callable[[str, int, Any], None] = lambda *_: None
         self._heap: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._number = 0
-        self._walls: list[tuple[float, frozenset[str], frozenset[str]]] = []
+        self._walls: list[tuple[float, frozenset[str], frozenset[str]]] = []  # one way each
+        self._harms: list[tuple[float, str, float, float]] = []
 
     def after(self, delay: float, act: Callable[..., None], *args: Any) -> None:
         self.at(self.now + delay, act, *args)
@@ -54,26 +55,57 @@ class Engine:
         count = self.moments[name] = self.moments.get(name, 0) + 1
         self.on_moment(name, count, who)
 
-    def delay(self) -> float:
-        """A message's time on the way, in seconds."""
+    def delay(self, *hosts: str) -> float:
+        """A message's time on the way between ``hosts``, in seconds."""
         chance = self.random
         if chance.random() < self.slow and self.now < SLOW_END_S:
-            return chance.uniform(0.1, 3.0)
-        return chance.uniform(0.001, 0.02)
+            time = chance.uniform(0.1, 3.0)
+        else:
+            time = chance.uniform(0.001, 0.02)
+        for ends, host, loss, longer in self._harms:
+            if ends > self.now and host in hosts:
+                time += longer
+                while chance.random() < loss:  # it is sent again, later each time
+                    time += chance.uniform(0.2, 1.0)
+        return time
 
-    def wall(self, here: frozenset[str], there: frozenset[str], span: float) -> None:
-        """Hold back everything between two sets of hosts for a while."""
-        self._walls.append((self.now + span, here, there))
+    def harm(self, host: str, span: float, *, loss: float = 0.0, longer: float = 0.0) -> None:
+        """Lose a share of a host's packets, or let them take longer, for a while."""
+        self._harms = [each for each in self._harms if each[0] > self.now]
+        self._harms.append((self.now + span, host, loss, longer))
 
-    def held_until(self, one: str, other: str) -> float:
-        """When the last wall between two hosts falls (0: none stands)."""
-        end = 0.0
-        for falls, here, there in self._walls:
-            if falls > self.now and (
-                (one in here and other in there) or (other in here and one in there)
-            ):
-                end = max(end, falls)
-        return end
+    def wall(
+        self, here: frozenset[str], there: frozenset[str], span: float, *, one_way: bool = False
+    ) -> None:
+        """Hold back for a while what two sets of hosts send each other, or ``here`` to ``there``.
+
+        Nothing is lost: the sender's kernel sends it again until it is through.
+        """
+        ends = self.now + span
+        self._walls = [each for each in self._walls if each[0] > self.now]
+        self._walls.append((ends, here, there))
+        if not one_way:
+            self._walls.append((ends, there, here))
+
+    def held_until(self, source: str, target: str) -> float:
+        """When the last wall on the way from one host to another falls (0: none stands)."""
+        return max(
+            (
+                falls
+                for falls, here, there in self._walls
+                if falls > self.now and source in here and target in there
+            ),
+            default=0.0,
+        )
+
+    def apart_until(self, one: str, other: str) -> float:
+        """When two hosts can dial, or ask and answer, again (0: they can)."""
+        return max(self.held_until(one, other), self.held_until(other, one))
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether no wall stands and no link is harmed."""
+        return all(each[0] <= self.now for each in (*self._walls, *self._harms))
 
 
 class Link:
@@ -89,7 +121,7 @@ class Link:
         self.cut = False
 
     def send(self, act: Callable[..., None], *args: Any) -> None:
-        self._last = max(self._last, self._engine.now + self._engine.delay())
+        self._last = max(self._last, self._engine.now + self._engine.delay(self._from, self._to))
         self._engine.at(self._last, self._arrive, act, args)
 
     def _arrive(self, act: Callable[..., None], args: tuple[Any, ...]) -> None:

@@ -8,7 +8,6 @@ from tests.simulation.engine import Engine
 from tests.simulation.member import Member
 from tests.simulation.model import flipped
 from tests.simulation.monitor import Monitor
-from tests.simulation.service import HOST
 
 from danaus.quorum.events import HangSuspected
 
@@ -119,11 +118,11 @@ class Faults:
             other.to_peer(target.who, epoch, "gone")
 
     def fault_isolate(self, target: Member, span: float) -> None:
-        rest = frozenset(m.host for m in self.processes.values()) | {HOST}
+        rest = frozenset(m.host for m in self.processes.values()) | {self.service.host}
         self.engine.wall(frozenset({target.host}), rest - {target.host}, span)
 
     def fault_isolate_from_service(self, target: Member, span: float) -> None:
-        self.engine.wall(frozenset({target.host}), frozenset({HOST}), span)
+        self.engine.wall(frozenset({target.host}), frozenset({self.service.host}), span)
 
     def fault_isolate_from_peers(self, target: Member, span: float) -> None:
         rest = frozenset(m.host for m in self.processes.values())
@@ -141,6 +140,9 @@ class Faults:
 
     def fault_wipe_service(self, _at: Member | None, span: float) -> None:
         self.crash_service(wipe=True, span=span)
+
+    def fault_second_service(self, _at: Member | None, span: float) -> None:
+        self.second_service(self.service.host + "'")
 
     def fault_pause_service(self, _at: Member | None, span: float) -> None:
         self.service.stop()

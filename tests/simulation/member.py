@@ -72,6 +72,7 @@ class Member(GroupMember):
         self.known_votes: Any = {}  # the ballots last handed to the machine
         self.garbling = False
         self.echoing = False
+        self.immortal_until = 0.0  # in the kernel: a signal to kill it waits
         self.later(self.engine.random.uniform(0.05, 0.3), self.begin)
 
     # -- between machine and shell ------------------------------------------------------------
@@ -236,7 +237,7 @@ class Member(GroupMember):
             self.feed(LearnFailed(order.epoch, "no donor could serve"))
 
     def reaches(self, other: Member) -> bool:
-        held = self.engine.held_until(self.host, other.host)
+        held = self.engine.apart_until(self.host, other.host)
         return other.alive and not other.stopped and not held
 
     def fetched(self, order: Learn, limit: float, donor: Member) -> None:

@@ -27,7 +27,10 @@ class Monitor:
         self.announced: list[Announcement] = []  # as persisted, over all lives of the service
         self.on_disk: Epoch | None = None
         self.wipes = 0
-        self.resumed = False
+        # What excuses the next announcement, and no other.
+        self.forgotten = False  # the service has lost its disk
+        self.resumed = False  # a person has said that nothing of the run is alive
+        self.diverged = False  # the service has found that replicas differ
         self.members: dict[Epoch, tuple[MemberId, ...]] = {}
         self.votes: dict[Attempt, dict[MemberId, Ballot]] = {}
         self.promised: dict[MemberId, Epoch] = {}  # no vote at or below it any more
@@ -64,16 +67,18 @@ class Monitor:
             raise Violation("Q-1", f"epoch {told.epoch} was saved after {self.on_disk}")
         last = self.announced[-1] if self.announced else None
         # What only a lost disk knew, and nobody who lives, may come again.
-        known = [m.machine.report().seen_epoch for m in self.world.living()] if self.wipes else []
-        known += [last.epoch] if last and not self.wipes else []
+        known = [last.epoch] if last and not self.wipes else []
+        known += [m.machine.report().seen_epoch for m in self.world.living()] if self.wipes else []
         if any(epoch is not None and told.epoch <= epoch for epoch in known):
             raise Violation("Q-1", f"epoch {told.epoch} is used again")
         self.on_disk = told.epoch
         if last:
             self._follows(last, told)
         self._keeps(told, last)
+        self._spoils(told, last)
         self._resolves(told)
         self.announced.append(told)
+        self.forgotten = self.resumed = self.diverged = False
         if told.epoch in self.members:
             self._forget(told.epoch)
         self.members[told.epoch] = told.record().members
@@ -109,7 +114,7 @@ class Monitor:
         }
         for member in sorted(members - taking):  # a replica is lost with its first rank
             left = (member.replica_id, member.incarnation) not in lost
-            if left and not self.resumed and not self.wipes:
+            if left and not self.resumed and not self.forgotten:
                 raise Violation("Q-7", f"{told.epoch} leaves {member} behind, which is not fenced")
 
     def _keeps(self, told: Announcement, last: Announcement | None) -> None:
@@ -120,7 +125,7 @@ class Monitor:
                 not self.world.processes[seat.member].alive for seat in last.members
             )
             spoiled = last is not None and last.start == "restore" and self.world.damaged
-            caused = lost or spoiled or self.flips or self.resumed
+            caused = lost or spoiled or self.diverged or self.resumed
             if told.committed_step < reached and not caused:
                 raise Violation(
                     "T-7", f"{told.epoch} goes back to {told.committed_step} from {reached}"
@@ -130,6 +135,18 @@ class Monitor:
             raise Violation(
                 "T-1", f"{told.epoch} stands at {told.committed_step}, {reached} was committed"
             )
+
+    def _spoils(self, told: Announcement, last: Announcement | None) -> None:
+        """See where a flipped bit cannot be noticed: nobody is left who knows better."""
+        if told.start != "live":
+            return
+        models = {seat.member: self.world.processes[seat.member].model for seat in told.members}
+        known = [seat.member for seat in last.members] if last else []
+        learners = {learner.seat.member for learner in told.learners}
+        left = [self.world.processes[member].model for member in known if member in learners]
+        better = [m for m in left if not m.tainted and m.step == told.committed_step]
+        if models and all(model.tainted for model in models.values()) and not better:
+            self.alone = True
 
     def _resolves(self, told: Announcement) -> None:
         """T-1: committed only where all who are left were prepared and none knows a refusal."""
@@ -176,6 +193,7 @@ class Monitor:
 
     def wiped(self) -> None:
         self.wipes += 1
+        self.forgotten = True
         self.on_disk = None
 
     # -- a member ----------------------------------------------------------------------

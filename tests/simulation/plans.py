@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
+from danaus.app.chaos import Fleet
+
 # Where a fault may strike.  ``time`` counts tenths of a second, every other moment how often it
 # has come to pass in the whole run.
 MEMBER_MOMENTS = (
@@ -68,6 +70,7 @@ SERVICE_FAULTS = (
     "crash service",
     "wipe service",  # crash, and the disk is empty
     "pause service",
+    "second service",  # it is started elsewhere, and lives on
     "damage checkpoint",
     "fill disk",
     "kill all",
@@ -102,6 +105,17 @@ class Plan:
     exact: bool = False  # whether a step tried again gives the same bits
     slow: int = 0  # how often in a hundred a message takes long
     faults: tuple[Fault, ...] = ()
+    hosts: tuple[int, ...] = ()  # of each replica; none: each has one of its own
+    service_on: int | None = None  # the host of the quorum service; None: one apart
+
+    @property
+    def fleet(self) -> Fleet:
+        """What a plan of faults can hit."""
+        return Fleet(self.hosts or tuple(range(self.replicas)), self.ranks)
+
+    def host_of(self, replica_id: str) -> int:
+        """Return the place of the host on which a replica first lives."""
+        return self.fleet.hosts[int(replica_id.removeprefix("r"))]
 
 
 Pick = Callable[[int, int], int]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tests.simulation.engine import Link, Process, Violation
@@ -22,7 +23,9 @@ from danaus.quorum.messages import (
 )
 from danaus.quorum.state import QuorumMachine
 
+FOLLOWED = "another service keeps its disk"
 HOST = "service"
+"""Where it lives, unless a world says otherwise."""
 
 
 class Session:
@@ -31,8 +34,8 @@ class Session:
     def __init__(self, service: Service, member: Any) -> None:
         self.service = service
         self.member = member
-        self._up = Link(service.engine, member.host, HOST)
-        self._down = Link(service.engine, HOST, member.host)
+        self._up = Link(service.engine, member.host, service.host)
+        self._down = Link(service.engine, service.host, member.host)
         self.broken = False
 
     def to_service(self, message: Any) -> None:
@@ -77,11 +80,12 @@ class Session:
 class Service(Process):
     """One life of the service."""
 
-    def __init__(self, world: Any, *, resume: bool = False) -> None:
-        super().__init__(world.engine, "service", HOST)
+    def __init__(self, world: Any, host: str, *, resume: bool = False) -> None:
+        super().__init__(world.engine, "service", host)
         self.world = world
         self.sessions: dict[MemberId, Session] = {}
         self.wake = 0
+        world.disk_owner = self
         settings = heard.QuorumSettings(
             expected_replicas=world.plan.replicas, join_limit_s=15.0, hold_limit_s=6.0
         )
@@ -135,6 +139,9 @@ class Service(Process):
             order = orders.pop(0)
             if not isinstance(order, heard.WakeAt | heard.TellWaiting):
                 self.engine.note("service", order)
+            if isinstance(order, heard.Persist) and self.world.disk_owner is not self:
+                self.world.end_service(self, FOLLOWED)
+                return
             if isinstance(order, heard.Persist) and self.world.disk_fails():
                 self.take(heard.DiskFailed("no space left"))
                 return
@@ -175,6 +182,9 @@ class Service(Process):
     def do_NoteDivergence(self, order: heard.NoteDivergence) -> None:  # noqa: N802
         if not self.world.monitor.flips:
             raise Violation("Q-9", f"divergence without a flip: {order.fingerprints}")
+        self.world.monitor.diverged = True
+        if order.step == 0 and not _has_majority(order.fingerprints.values()):
+            self.world.monitor.alone = True  # before the first step nobody can tell who is right
 
     def do_ProbeProcess(self, order: heard.ProbeProcess) -> None:  # noqa: N802
         self.world.watch(self, order.seat)
@@ -199,11 +209,19 @@ class Service(Process):
             if session := self.sessions.get(member):
                 session.to_member(message)
 
+    def knows_dead(self, member: MemberId) -> bool:
+        return member in self.machine._s.roster.dead
+
     def died(self, member: MemberId, reason: str, clean: bool) -> None:
         self.take(heard.DeathReported(member, reason, clean))
 
     def out_of_reach(self, seat: Seat) -> None:
         self.take(heard.Unreachable(seat.member, "its host agent does not answer"))
+
+
+def _has_majority(fingerprints: Iterable[str]) -> bool:
+    known = Counter(fingerprints)
+    return 2 * max(known.values()) > known.total()
 
 
 class _Tell:

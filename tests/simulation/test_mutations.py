@@ -15,7 +15,7 @@ from tests.simulation import families
 from tests.simulation.engine import Violation
 from tests.simulation.families import Family
 from tests.simulation.mutants import put_in_place
-from tests.simulation.world import run
+from tests.simulation.world import World, run
 
 MOST_SCHEDULES = 400
 SOUND_SCHEDULES = 25
@@ -263,7 +263,7 @@ def test_a_broken_rule_is_noticed(broken: Mutant, monkeypatch: pytest.MonkeyPatc
         put_in_place(monkeypatch, where, *changes)
     for seed in range(MOST_SCHEDULES):
         try:
-            run(broken.family(seed))
+            World(broken.family(seed)).run()
         except Violation:
             return
     pytest.fail(f"{MOST_SCHEDULES} schedules did not notice that this is broken: {broken.rule}")

@@ -6,12 +6,13 @@ from typing import Any
 
 from tests.simulation.checkpoints import Checkpoints
 from tests.simulation.engine import Engine, Violation
+from tests.simulation.failures import kept
 from tests.simulation.faults import Faults
 from tests.simulation.member import BEAT_S, Member
 from tests.simulation.model import NUM_LEAVES
 from tests.simulation.monitor import Monitor
 from tests.simulation.plans import MEMBER_FAULTS, Fault, Plan
-from tests.simulation.service import HOST, Service, Session
+from tests.simulation.service import FOLLOWED, HOST, Service, Session
 
 from danaus.quorum.events import Saved
 from danaus.quorum.messages import (
@@ -43,6 +44,7 @@ class World(Faults):
         self.processes: dict[MemberId, Member] = {}
         self.incarnations: dict[str, int] = {}
         self.restarting: set[tuple[str, int]] = set()
+        self.restarts_from: dict[str, float] = {}  # of a replica that cannot be started before
         self.lost_hosts: set[str] = set()
         self.lost_agents: set[str] = set()
         self.over_at = 0.0  # when the last fault's effect ends
@@ -50,9 +52,12 @@ class World(Faults):
         self.ended = False
         self.diverged: Refused | None = None
         self.pending = [fault for fault in plan.faults if fault.moment != "time"]
-        self.service = Service(self)
+        self.service_host = HOST if plan.service_on is None else f"host-r{plan.service_on}"
+        self.disk_owner: Service | None = None
+        self.older: list[Service] = []  # services that live on though another was started
+        self.service = Service(self, self.service_host)
         for name in (f"r{index}" for index in range(plan.replicas)):
-            self.start(name, f"host-{name}")
+            self.start(name, f"host-r{plan.host_of(name)}")
         for fault in plan.faults:
             if fault.moment == "time":
                 self.engine.at(fault.nth / 10, self.strike, fault, None)
@@ -91,6 +96,9 @@ class World(Faults):
         """Start all ranks of a replica under a new incarnation."""
         if self.ended:
             return
+        if self.restarts_from.get(name, 0.0) > self.engine.now:
+            self.engine.at(self.restarts_from[name], self.start, name, host)
+            return
         self.incarnations[name] = incarnation = self.incarnations.get(name, 0) + 1
         for rank in range(self.plan.ranks):
             member = Member(self, MemberId(name, rank, incarnation), host)
@@ -106,6 +114,9 @@ class World(Faults):
         """End a process.  ``silently``: its host is gone, no connection is closed."""
         if not member.alive:
             return
+        if member.immortal_until > self.engine.now and not silently:
+            self.engine.at(member.immortal_until, self.kill, member, reason)
+            return
         self.engine.note(member.name, f"dies: {reason}")
         member.alive = False
         if silently or self.engine.random.random() < 0.5:
@@ -115,8 +126,10 @@ class World(Faults):
         if member.session:
             member.session.break_off(silently=silently)
         if not silently and member.host not in self.lost_agents:
-            service = self.service
-            self.engine.after(self.engine.delay(), service.run, self.watch, service, member.seat)
+            for service in (self.service, *self.older):
+                self.engine.after(
+                    self.engine.delay(), service.run, self.watch, service, member.seat
+                )
             self.engine.after(0.02, self.replace, member, member.host)
 
     def is_over(self) -> bool:
@@ -145,11 +158,17 @@ class World(Faults):
         """Dial the service until it answers."""
         if not member.alive or member.finished:
             return
-        service = self.service
-        held = self.engine.held_until(member.host, HOST)
-        if not service.alive or service.stopped or held:
+        answering = [
+            service
+            for service in (self.service, *self.older)
+            if service.alive
+            and not service.stopped
+            and not self.engine.apart_until(member.host, service.host)
+        ]
+        if not answering:
             member.later(0.3, self.connect, member)
             return
+        service = answering[0] if len(answering) == 1 else self.engine.random.choice(answering)
         member.session = session = Session(service, member)
         session.to_service(Register(member.seat, member.standing()))
         member.ask()
@@ -157,9 +176,9 @@ class World(Faults):
     def watch(self, service: Service, seat: Seat) -> None:
         """Learn of a death from the process's host agent, when it can be asked."""
         member = self.processes[seat.member]
-        if member.alive or not service.alive:
+        if member.alive or not service.alive or service.knows_dead(seat.member):
             return
-        held = self.engine.held_until(HOST, member.host)
+        held = self.engine.apart_until(service.host, member.host)
         if held:
             self.engine.at(held, service.run, self.watch, service, seat)
         elif member.host not in self.lost_agents:
@@ -179,10 +198,13 @@ class World(Faults):
     def fence(self, service: Service, seat: Seat) -> None:
         self.fenced_at.setdefault(seat.member, self.engine.now)
         member = self.processes[seat.member]
-        held = self.engine.held_until(HOST, member.host)
-        if member.host in self.lost_agents or held:
+        held = self.engine.held_until(service.host, member.host)
+        unheard = self.engine.apart_until(service.host, member.host)
+        if member.host in self.lost_agents or unheard:
             service.later(2.0, service.out_of_reach, seat)
-            if held and self.engine.random.random() < 0.5:  # the order may arrive late
+            if unheard and not held and member.host not in self.lost_agents:
+                self.engine.after(self.engine.delay(), self.kill, member, "fenced unheard")
+            elif held and self.engine.random.random() < 0.5:  # the order may arrive late
                 self.engine.at(held, self.kill, member, "fenced late")
             return
         self.engine.after(self.engine.delay(), self.kill, member, "fenced")
@@ -205,16 +227,44 @@ class World(Faults):
     def start_service(self, resume: bool) -> None:
         if not self.service.alive:
             self.engine.note("service", "starts")
-            self.service = Service(self, resume=resume)
+            self.service = Service(self, self.service_host, resume=resume)
+
+    def second_service(self, host: str) -> None:
+        """Start the service elsewhere though it lives on, and break half of its sessions."""
+        self.engine.note("service", "is started elsewhere too")
+        self.older.append(self.service)
+        # It looks now and then whether its disk is still its own.
+        self.service.later(
+            self.engine.random.uniform(0.5, 10.0), self.end_service, self.service, FOLLOWED
+        )
+        self.service_host = host
+        self.service = Service(self, host)
+        for member in self.living():
+            if member.session and self.engine.random.random() < 0.5:
+                member.session.break_off()
+
+    def end_service(self, service: Service, reason: str) -> None:
+        """End a service that another has followed."""
+        self.engine.note("service", f"ends: {reason}")
+        service.alive = False
+        if service in self.older:
+            self.older.remove(service)
+        for session in list(service.sessions.values()):
+            session.break_off()
+        for member in self.living():
+            if member.session and member.session.service is service:
+                member.session.break_off()
 
     def refused(self, member: Member, message: Refused) -> None:
-        """Do what the refusal says: a person starts the service again, to resume."""
+        """Do what the refusal says."""
         if message.diverged:
             if self.monitor.flips < 2:
                 raise Violation("Q-9", f"{message.reason} after {self.monitor.flips} flips")
             self.diverged = message
             self.ended = True
-        elif self.service.alive:
+        elif "--resume" not in message.to_do:
+            self.kill(member, f"it is refused: {message.reason}")
+        elif self.service.alive:  # a person starts the service again, to resume
             self.monitor.resumed = True
             self.crash_service(wipe=False, resume=True)
 
@@ -254,10 +304,10 @@ class World(Faults):
 
 
 def run(plan: Plan) -> World:
-    """Run a plan to its end; a violation carries the plan that replays it."""
+    """Run a plan to its end; a violation tells, and a file keeps, how to replay it."""
     world = World(plan)
     try:
         world.run()
     except Violation as violation:
-        raise Violation(violation.label, f"{violation}\nreplay: run({plan!r})") from violation
+        raise kept(violation, f"run({plan!r})") from violation
     return world

@@ -5,7 +5,8 @@ Owns the comparison of steps, lineages and fingerprints among those who joined. 
 Invariants:
     Q-9: at equal step the later lineage wins; equal lineage and step with unequal fingerprints
     is divergence, and the minority heals from the majority of the last quorum's members.
-    T-6: before the first step all replicas take the state of the lowest id.
+    T-6: in the first quorum all replicas take the state of the lowest id; later ones, still
+    before the first step, follow a majority where there is one: then it is a bit that flipped.
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ def agree(places: Mapping[str, Place], voters: Iterable[str] = ()) -> Agreement:
     Returns:
         The agreement; without any replica, one about step 0 that nobody holds.
     """
+    voters = tuple(voters)
     electors = {name: places[name] for name in voters if name in places} or dict(places)
     if not electors:
         return Agreement(0, 0, (), ())
@@ -71,7 +73,7 @@ def agree(places: Mapping[str, Place], voters: Iterable[str] = ()) -> Agreement:
     top = {n: p for n, p in electors.items() if (p.lineage, p.step) == (lineage, step)}
     prints = {name: place.fingerprint for name, place in top.items() if place.fingerprint}
     diverged = dict(sorted(prints.items())) if len(set(prints.values())) > 1 else {}
-    winner = _winner(prints, step)
+    winner = _winner(prints, step, fresh=step == 0 and electors.keys().isdisjoint(voters))
     if winner is None:
         return Agreement(step, lineage, (), tuple(sorted(places)), diverged)
     holders = [n for n, p in places.items() if _equals(p, Place(step, lineage, (winner,)))]
@@ -79,14 +81,17 @@ def agree(places: Mapping[str, Place], voters: Iterable[str] = ()) -> Agreement:
     return Agreement(step, lineage, tuple(sorted(holders)), tuple(sorted(behind)), diverged)
 
 
-def _winner(prints: Mapping[str, str], step: int) -> str | None:
-    """Return the fingerprint to follow, empty where none is known, None without a majority."""
+def _winner(prints: Mapping[str, str], step: int, *, fresh: bool) -> str | None:
+    """Return the fingerprint to follow, empty where none is known, None without a majority.
+
+    ``fresh``: none of them was in a quorum yet, and nothing says that they began as equals.
+    """
     if not prints:
         return ""
-    if step == 0:
-        return prints[min(prints)]
     value, votes = Counter(prints.values()).most_common(1)[0]
-    return value if 2 * votes > len(prints) else None
+    if 2 * votes > len(prints) and not fresh:
+        return value
+    return prints[min(prints)] if step == 0 else None
 
 
 def _equals(place: Place, followed: Place) -> bool:

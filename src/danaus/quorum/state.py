@@ -162,7 +162,9 @@ class QuorumMachine:
         moments = [s.retry_at, s.episode.hold_until, *s.roster.pauses.values()]
         if s.lost and s.standing is None:
             moments.append(s.started + settings.heartbeat_limit_s)
-        for process in s.roster.processes.values():
+        for member, process in s.roster.processes.items():
+            if member in s.roster.dead:
+                continue
             moments.append(process.beat_at + settings.heartbeat_limit_s + INSTANT_S)
             if process.fenced_at is not None:
                 moments.append(process.fenced_at + settings.fence_limit_s)

@@ -26,11 +26,11 @@ def watch_processes(s: Situation) -> None:
     """Fence who is silent, was replaced or has lost a sibling; give up fences that fail."""
     if s.finished:
         return  # all are about to end, one rank of a replica before the other
-    _fence_the_silent(s)
-    for member, process in sorted(s.roster.processes.items()):
+    living = [(m, p) for m, p in s.roster.processes.items() if not s.roster.lost(m)]
+    living.sort()
+    _fence_the_silent(s, living)
+    for member, process in living:
         of = incarnation_of(member)
-        if s.roster.lost(member):
-            continue
         if not s.roster.is_newest(of):
             s.fence(process, f"replaced by {of[0]}#{s.roster.newest[of[0]]}")
         elif loss := s.roster.loss(of):
@@ -40,18 +40,13 @@ def watch_processes(s: Situation) -> None:
             s.roster.give_up(process, f"{process.fence_reason}; {within}")
 
 
-def _fence_the_silent(s: Situation) -> None:
+def _fence_the_silent(s: Situation, living: list[tuple[MemberId, Process]]) -> None:
     limit_s = s.settings.heartbeat_limit_s
-    processes = s.roster.processes
     # Those that fell silent together were cut off together, be it by parts of a second apart.
-    lively = {
-        member.replica_id
-        for member, process in processes.items()
-        if s.now - process.beat_at <= limit_s / 2 and not s.roster.lost(member)
-    }
+    lively = {m.replica_id for m, process in living if s.now - process.beat_at <= limit_s / 2}
     _hear_again(s, deaf=not lively)
     counted = _counted(s)
-    for member, process in sorted(processes.items()):
+    for member, process in living:
         silent_s = s.now - process.beat_at
         patience = 1.0 if member in counted else OUTSIDERS_PATIENCE
         # If nobody is heard, it is this service that hears nothing.

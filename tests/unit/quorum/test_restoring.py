@@ -182,6 +182,15 @@ def test_the_first_quorum_starts_live_from_the_seed_and_heals_unequal_weights() 
     assert (names(told), learners(told)) == (["a"], ["b", "c"])
 
 
+def test_a_bit_that_flips_before_the_first_step_is_healed_from_the_majority() -> None:
+    town = Town(QuorumSettings(expected_replicas=3))
+    a, b, c = town.start("a", "b", "c")
+    assert names(town.last) == ["a", "b", "c"]
+    a.become(fingerprint="flipped")
+    town.join(a, b, c)
+    assert (names(town.last), learners(town.last)) == (["b", "c"], ["a"])
+
+
 # -- the disk -----------------------------------------------------------------------------------
 
 
