@@ -61,6 +61,7 @@ def _hear_again(s: Situation, *, deaf: bool) -> None:
         for member, process in s.roster.processes.items():
             if not s.roster.lost(member):
                 process.beat_at = max(process.beat_at, s.now)
+                process.joined_at = max(process.joined_at, s.now)  # nor is it anybody's delay
 
 
 def _silence(s: Situation, process: Process) -> str:

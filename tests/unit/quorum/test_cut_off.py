@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from danaus.quorum.events import Disconnected, Fence, HostGone, Unreachable
+from danaus.quorum.events import (
+    Disconnected,
+    Fence,
+    HostGone,
+    QuorumSettings,
+    Unreachable,
+)
 from danaus.quorum.messages import Epoch
 
 from .quorum_cases import Town, names
@@ -32,6 +38,21 @@ def test_who_joins_while_nobody_else_is_heard_for_certain_leaves_nobody_behind_u
     said += town.wait(6.0, silent=(b,))
     (fence,) = [each for each in said if isinstance(each, Fence)]
     assert fence.seat.member == b.member
+
+
+def test_a_service_that_was_cut_off_from_everybody_waits_anew_for_those_who_ask() -> None:
+    """One had asked before the cut: its wait is not the others' delay."""
+    town = Town(QuorumSettings(join_limit_s=15.0))
+    a, b, c = town.start("a", "b", "c")
+    d = town.peer("d")
+    town.register(d)
+    town.join(d)
+    town.wait(20.0, silent=(a, b, c, d))
+    town.join(a)
+    town.wait(1.0, silent=(b, c))
+    assert a.asking
+    town.join(b, c)
+    assert names(town.last) == ["a", "b", "c", "d"]
 
 
 def test_a_process_whose_host_agent_has_ended_has_a_second_to_come_back() -> None:
