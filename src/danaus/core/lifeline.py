@@ -13,6 +13,7 @@ import fcntl
 import os
 import select
 import signal
+import stat
 import threading
 from collections.abc import Callable, Iterator
 
@@ -92,3 +93,25 @@ def _has_ended(fd: int, wait_ms: int | None) -> bool:
 def _watch(fd: int) -> None:
     if _has_ended(fd, None):
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def stdin_watched(loop: asyncio.AbstractEventLoop, end: Callable[[], None]) -> Iterator[None]:
+    """Call ``end`` once standard input is at its end, where it is a pipe or a socket."""
+    try:
+        mode = os.fstat(0).st_mode
+    except OSError:  # started without one
+        mode = 0
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+        yield
+        return
+
+    def readable() -> None:
+        if not os.read(0, 4096):
+            end()
+
+    loop.add_reader(0, readable)
+    try:
+        yield
+    finally:
+        loop.remove_reader(0)

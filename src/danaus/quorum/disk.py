@@ -1,16 +1,28 @@
 """What the quorum service keeps on disk: one small file, whole or not there.
 
-Owns the file's format and its writing.  What stands in it, and when, is ``quorum.state``'s.
+Owns the file's format and its writing, and whose it is: a service that is started while another
+lives on, elsewhere perhaps, takes the folder from it.  What stands in the file, and when, is
+``quorum.state``'s.
 
 Invariants:
     Q-1: once ``save`` has returned, the quorum survives a power loss (``core.whole_file``).
     Where ``save`` raises, nobody may be told of it.
     A file that is torn or not ours counts as lost, never as a quorum.
+    Q-3: of two services of one folder only the later can save, and so announce; what the earlier
+    had saved by then, the later has read.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import errno
+import fcntl
 import logging
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -21,6 +33,9 @@ from danaus.quorum.events import Saved
 
 FILE = "state.json"
 MARK = "began"
+KEEPER = "keeper"
+LOCK_LIMIT_S = 2.0
+_LOOK_EVERY_S = 1.0
 FORMAT = "danaus quorum 1"
 _log = logging.getLogger("danaus.quorum")
 
@@ -46,15 +61,64 @@ class QuorumDisk:
     def __init__(self, folder: Path) -> None:
         self.path = folder / FILE
         self._file = WholeFile(self.path)
-        self._mark = folder / MARK
+        self._mark, self._keeper = folder / MARK, folder / KEEPER
+        self._name = ""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def claim(self) -> Saved | None:
+        """Keep the folder from now on, and return what is saved, as ``load`` does.
+
+        Whoever kept it before cannot save any more.
+
+        Raises:
+            OSError: The folder cannot be written or read, or is locked for too long.
+        """
+        name = secrets.token_hex(8)
+        with self._locked() as file:
+            os.pwrite(file, name.encode(), 0)
+            os.fsync(file)
+            self._name = name
+            return self.load()
+
+    @property
+    def is_kept(self) -> bool:
+        """Tell whether nobody has claimed the folder since this one did."""
+        try:
+            return not self._name or self._keeper.read_text() == self._name
+        except OSError:
+            return True  # a disk that fails says nothing of who keeps it
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[int]:
+        """Hold the folder's lock, which the kernel lets go with its holder."""
+        file = os.open(self._keeper, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            ends = time.monotonic() + LOCK_LIMIT_S
+            while True:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if time.monotonic() > ends:
+                        raise
+                    time.sleep(0.01)
+            yield file
+        finally:
+            os.close(file)
 
     def save(self, saved: Saved) -> None:
         """Replace what is saved.
 
         Raises:
-            OSError: It is not known to be saved: the disk is full, or failed.
+            OSError: It is not known to be saved: the disk is full, or failed, or another keeps
+                the folder by now.
         """
+        with self._locked() as file:
+            if self._name and os.pread(file, 64, 0) != self._name.encode():
+                raise OSError(errno.EBUSY, "another quorum service keeps this folder")
+            self._write(saved)
+
+    def _write(self, saved: Saved) -> None:
         body = msgspec.json.encode(saved)
         sealed = _Sealed(FORMAT, xxhash.xxh3_128_hexdigest(body), msgspec.Raw(body))
         self._file.write(msgspec.json.format(msgspec.json.encode(sealed), indent=1))
@@ -81,6 +145,16 @@ class QuorumDisk:
         except msgspec.DecodeError as error:
             _log.error("%s counts as lost: %s", self.path, error)
             return None
+
+
+async def watch_keeper(disk: QuorumDisk, end: Callable[[], None]) -> None:
+    """Call ``end`` once another service keeps the folder: members shall find that one."""
+    while True:
+        await asyncio.sleep(_LOOK_EVERY_S)
+        if not disk.is_kept:
+            break
+    _log.error("another quorum service keeps %s: this one ends", disk.path.parent)
+    end()
 
 
 def _unsealed(data: bytes) -> Saved:

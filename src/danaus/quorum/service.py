@@ -19,7 +19,6 @@ import contextlib
 import logging
 import os
 import signal
-import stat
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -28,10 +27,10 @@ from typing import Any
 from danaus.core.clock import Clock, MonotonicClock
 from danaus.core.errors import ChannelClosed, DanausError, FrameDamaged
 from danaus.core.journal import Journal
-from danaus.core.lifeline import arm_lifeline, end_watched
+from danaus.core.lifeline import arm_lifeline, end_watched, stdin_watched
 from danaus.quorum.agents import HostAgents, how_it_ended, is_address, observation_of
 from danaus.quorum.codecs import FROM_REPLICA, FROM_SERVICE
-from danaus.quorum.disk import QuorumDisk
+from danaus.quorum.disk import QuorumDisk, watch_keeper
 from danaus.quorum.events import (
     Abort,
     Announce,
@@ -330,8 +329,7 @@ async def serve(options: ServiceOptions) -> None:
         arm_lifeline(options.lifeline_fd)
     secret = Secret.load(options.secret_file)
     disk = QuorumDisk(options.folder)
-    began = disk.began
-    machine = options.machine(disk.load(), began=began)
+    machine = options.machine(disk.claim(), began=disk.began)
     journal = Journal(options.journal) if options.journal is not None else None
     judge = StallJudge(options.progress)
     service = QuorumService(machine, disk, secret, judge=judge, journal=journal)
@@ -340,13 +338,18 @@ async def serve(options: ServiceOptions) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ending.set)
     controller = os.getppid() if options.detached else 0
-    with _lifeline(loop, ending.set), end_watched(controller, unattended.set):
+    with stdin_watched(loop, ending.set), end_watched(controller, unattended.set):
         try:
             await service.start(Address.parse(options.address))
             async with asyncio.TaskGroup() as tasks:
-                leaving = tasks.create_task(_leave_unattended(service, unattended, ending))
+                looks = (
+                    _leave_unattended(service, unattended, ending),
+                    watch_keeper(disk, ending.set),
+                )
+                looking = [tasks.create_task(look) for look in looks]
                 await ending.wait()
-                leaving.cancel()
+                for task in looking:
+                    task.cancel()
         finally:
             await service.close()
             if journal is not None:
@@ -363,28 +366,6 @@ async def _leave_unattended(
         await asyncio.sleep(1.0)
         alone_s = 0.0 if service.num_members else alone_s + 1.0
     ending.set()
-
-
-@contextlib.contextmanager
-def _lifeline(loop: asyncio.AbstractEventLoop, end: Callable[[], None]) -> Any:
-    """Call ``end`` once standard input is at its end, where it is a pipe or a socket."""
-    try:
-        mode = os.fstat(0).st_mode
-    except OSError:  # started without one
-        mode = 0
-    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
-        yield
-        return
-
-    def readable() -> None:
-        if not os.read(0, 4096):
-            end()
-
-    loop.add_reader(0, readable)
-    try:
-        yield
-    finally:
-        loop.remove_reader(0)
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ import pytest
 from danaus.core.clock import Deadline
 from danaus.core.errors import ChannelClosed, DeadlinePassed, NoQuorum, ServiceLost
 from danaus.quorum.client import QuorumClient
+from danaus.quorum.disk import QuorumDisk
 from danaus.quorum.messages import Epoch, OpenStep, StepReport
 from danaus.wire.lifecycle import ProcessPosition
 from danaus.wire.position import Phase
@@ -214,6 +215,25 @@ def test_it_ends_when_told_and_leaves_no_socket(service: ServiceProcess, members
     members.form(members.add("a"), members.add("b"))
     assert service.end(signal.SIGTERM) == (0, "")
     assert not os.path.exists(service.address.removeprefix("unix:"))
+
+
+def test_it_ends_once_another_is_started_over_its_folder(
+    service: ServiceProcess, members: Members
+) -> None:
+    """Elsewhere, say, by a controller that could not reach this one: never two (Q-3)."""
+    older = service.start().process
+    assert older is not None
+    told = members.form(members.add("a"), members.add("b"))
+    service.address += "2"
+    service.start()
+    assert older.wait(LIMIT_S) == 0
+    output, _ = older.communicate(timeout=LIMIT_S)
+    assert b"another quorum service keeps" in output
+    assert service.process is not None
+    assert service.process.poll() is None
+    saved = QuorumDisk(service.folder / "quorum").load()
+    assert saved is not None
+    assert saved.announcement.epoch == told.epoch
 
 
 def test_a_ledger_without_a_quorum_is_not_begun_anew(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import os
@@ -9,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from danaus.quorum.disk import QuorumDisk
+from danaus.quorum import disk as disk_module
+from danaus.quorum.disk import QuorumDisk, watch_keeper
 from danaus.quorum.events import Saved
 from danaus.quorum.messages import Announcement, Epoch, Learner, Outcome
 
@@ -37,7 +39,9 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
         disk.save(saved(n))
         assert QuorumDisk(tmp_path / "quorum").load() == saved(n)
     assert os.stat(disk.path).st_mode & 0o777 == 0o600
-    assert sorted(os.listdir(tmp_path / "quorum")) == ["began", "state.json", "state.json.spare"]
+    assert sorted(os.listdir(tmp_path / "quorum")) == [
+        "began", "keeper", "state.json", "state.json.spare",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("cut", [0, 1, 100, -2])
@@ -82,7 +86,9 @@ def test_a_full_disk_keeps_what_was_there(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(OSError, match="No space left"):
         disk.save(saved(2))
     assert disk.load() == saved(1)
-    assert sorted(os.listdir(tmp_path)) == ["began", "state.json", "state.json.spare"]
+    assert sorted(os.listdir(tmp_path)) == [
+        "began", "keeper", "state.json", "state.json.spare",
+    ]  # fmt: skip
 
 
 def test_a_lost_file_is_known_to_have_been_there(tmp_path: Path) -> None:
@@ -92,3 +98,37 @@ def test_a_lost_file_is_known_to_have_been_there(tmp_path: Path) -> None:
     disk.path.unlink()
     assert QuorumDisk(tmp_path).began
     assert disk.load() is None
+
+
+def test_of_two_services_of_one_folder_only_the_later_can_save(tmp_path: Path) -> None:
+    older, newer = QuorumDisk(tmp_path), QuorumDisk(tmp_path)
+    assert older.claim() is None
+    older.save(saved(1))
+    assert newer.claim() == saved(1)
+    assert (older.is_kept, newer.is_kept) == (False, True)
+    with pytest.raises(OSError, match="another quorum service keeps this folder"):
+        older.save(saved(2))
+    assert newer.load() == saved(1)
+    newer.save(saved(2))
+    assert QuorumDisk(tmp_path).claim() == saved(2)
+
+
+def test_a_service_whose_folder_was_taken_is_told_to_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk_module, "_LOOK_EVERY_S", 0.01)
+    older, newer = QuorumDisk(tmp_path), QuorumDisk(tmp_path)
+    older.claim()
+    newer.claim()
+    ended: list[bool] = []
+    watching = watch_keeper(older, lambda: ended.append(True))
+    asyncio.run(asyncio.wait_for(watching, 5.0))
+    assert ended == [True]
+
+
+def test_a_folder_that_stays_locked_is_not_claimed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk_module, "LOCK_LIMIT_S", 0.0)
+    with QuorumDisk(tmp_path)._locked(), pytest.raises(BlockingIOError):
+        QuorumDisk(tmp_path).claim()
