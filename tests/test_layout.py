@@ -37,6 +37,7 @@ MAY_READ_THE_DAY = {
     "app/chaos_view.py": "tells a campaign's lines from older ones of the journal",
     "quorum/service_options.py": "gives a term that was not used where nothing else names one",
     "app/bench_recovery.py": "names a folder and dates a measurement",
+    "app/bench_campaign.py": "names a folder and dates a measurement",
     "cli/demo.py": "names a folder",
     "cli/train.py": "names a folder",
 }

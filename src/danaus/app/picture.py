@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from danaus.app.events import SERVICE
 from danaus.app.fault_table import seconds
+from danaus.app.lanes import Span, State, lanes, service_lane
 from danaus.app.run_record import RunRecord
-from danaus.app.timeline import Span, State, faults, lanes, service_lane
+from danaus.app.timeline import faults
 from danaus.core.errors import DependencyMissing
 
 if TYPE_CHECKING:

@@ -217,6 +217,36 @@ def fleet_of(settings: RunConfig) -> Fleet:
     return Fleet.of(settings.replicas, ranks, num_hosts=hosts)
 
 
+@dataclass(frozen=True, kw_only=True)
+class CampaignConfig:
+    """Hundreds of faults of all kinds on one run, which must end with the undisturbed bits.
+
+    Args:
+        faults: How many strike.
+        seed: Chooses their order, which of them overlap, and whom they hit.
+        every_steps: Steps from one fault to the next, once everybody is back.
+        replicas: Replica groups that train together.
+        out: Where the figures are written as JSON; none: campaign.json in the folder.
+        docs: A page whose section on campaigns is written anew.
+        replay: A record of a campaign: strike the same in the same steps.
+        run_dir: Folder of the campaign; none: runs/<date-time>-campaign.
+    """
+
+    faults: int = 300
+    seed: int = 0
+    every_steps: int = 15
+    replicas: int = 3
+    out: Path | None = None
+    docs: Path | None = None
+    replay: Path | None = None
+    run_dir: Path | None = None
+
+    def __post_init__(self) -> None:
+        _at_least("faults", self.faults, 1)
+        _at_least("every_steps", self.every_steps, 5)
+        _at_least("replicas", self.replicas, 3)
+
+
 def saved(folder: RunFolder) -> RunConfig:
     """Return the settings that a run's folder holds, of a demo's those of its training.
 

@@ -1,7 +1,7 @@
-"""What happened when: from a run's record to the story of each fault and each replica's lane.
+"""What happened when: from a run's record to the story of each fault.
 
-Owns ``Fault``, ``Span``, ``faults`` and ``lanes``, pure functions of a ``RunRecord``.  All times
-come from the clock of one machine.  The three durations of a fault are
+Owns ``Fault`` and ``faults``, pure functions of a ``RunRecord``.  All times come from the clock of
+one machine.  The three durations of a fault are
 
     noticed after           from the fault to the first word that danaus knows of it
     survivors stalled for   the longest gap between two committed steps of a replica that was not
@@ -14,17 +14,19 @@ and ``None`` where the record does not tell, or it did not happen.
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
-from danaus.app.events import SERVICE, Event, FaultKind
+from danaus.app.events import CONTROLLER, SERVICE, Event, FaultKind
 from danaus.app.run_record import Commit, Happening, RunRecord, incarnation_of, replica_of
 
-State = Literal["starting", "learning", "member", "hung", "down"]
-
+_LAST = 64
+"""So many commits of all processes hold the newest step."""
+_BITS = (FaultKind.FLIP_BIT, FaultKind.NAN)
+"""Kinds that a process survives: it learns its state again."""
 _SHOWN_GAPS = 400
 """How many gaps before a fault make the usual gap."""
 
@@ -70,71 +72,31 @@ class Fault:
         return self.text if self.target in self.text else f"{self.target}: {self.text}"
 
 
-@dataclass(frozen=True)
-class Span:
-    """A stretch of time in which a replica was in one state."""
-
-    start: float
-    end: float
-    state: State
-
-
 def usual_gap_s(commits: Sequence[Commit]) -> float:
     """Return the median time between two committed steps of one process, 0.0 if unknown."""
-    gaps = [b - a for a, b in _gaps(commits)]
-    return statistics.median(gaps[-_SHOWN_GAPS:]) if gaps else 0.0
+    newest = [b - a for a, b in gaps(commits[-_SHOWN_GAPS - 1 :])]
+    return statistics.median(newest) if newest else 0.0
 
 
 def faults(record: RunRecord) -> tuple[Fault, ...]:
     """Return every fault of a run, those that danaus injected and those from outside."""
-    found = [_injected(e) for e in record.events if e.name == Event.FAULT_INJECTED]
+    found = [_injected(e, record) for e in record.events if e.name == Event.FAULT_INJECTED]
     found += _from_outside(record, found)
     found.sort(key=lambda f: f.time)
-    times = [f.time for f in found]
     told = []
     for number, fault in enumerate(found, 1):
-        until = next((t for t in times if t > fault.time), record.end + 1.0)
-        told.append(_follow(record, replace(fault, number=number), until))
+        later = [f for f in found[number:] if f.time > fault.time]
+        # What the same victim suffers after it was struck again is that fault's.
+        again = next((f.time for f in later if f.target in (fault.target, CONTROLLER)), record.end)
+        until = later[0].time if later else record.end + 1.0
+        told.append(_follow(record, replace(fault, number=number), until, again=again))
     return tuple(told)
-
-
-def lanes(record: RunRecord) -> dict[str, tuple[Span, ...]]:
-    """Return each replica's states over the run, in order of time."""
-    turns: dict[str, list[tuple[float, State]]] = {name: [] for name in record.replicas}
-    ends = _ends(record)
-    for event in record.events:
-        if event.time in ends:
-            for turn in turns.values():
-                turn.append((ends[event.time], "down"))
-        for name, state in _turns(event, record.replicas):
-            if name in turns:
-                turns[name].append((event.time, state))
-    if not any(turns.values()):
-        return {name: _lane_of_commits(record, name) for name in record.replicas}
-    return {name: _spans(turn, record.end) for name, turn in turns.items()}
-
-
-def service_lane(record: RunRecord) -> tuple[Span, ...]:
-    """Return when the quorum service was up (``member``) and down."""
-    turns: list[tuple[float, State]] = []
-    end, ends = record.end, _ends(record)
-    for event in record.events:
-        if event.time in ends and turns:
-            turns.append((ends[event.time], "down"))
-        if event.name in (Event.SERVICE_STARTED, Event.SERVICE_RESTARTED):
-            turns.append((event.time, "member"))
-        elif event.name == Event.SERVICE_EXITED:
-            turns.append((event.time, "down"))
-    last = record.last(Event.SERVICE_EXITED)
-    if turns and last is not None and last.time == turns[-1][0] and last.facts.get("expected"):
-        end = last.time  # it was not needed any more
-    return _spans(turns, end)
 
 
 # -- finding faults -------------------------------------------------------------------------
 
 
-def _injected(event: Happening) -> Fault:
+def _injected(event: Happening, record: RunRecord) -> Fault:
     try:
         kind = FaultKind(event.text("kind"))
     except ValueError:
@@ -143,12 +105,26 @@ def _injected(event: Happening) -> Fault:
         number=0,
         kind=kind,
         # Of a host that is hit, the replica there is what is seen to suffer.
-        target=event.text("replica") or event.text("target") or "unknown",
+        target=event.text("replica")
+        or _at_host(event, record)
+        or event.text("target")
+        or "unknown",
         time=event.time,
         step=0,
         text=event.text("text") or _WORDS.get(kind, kind.replace("_", " ")),
         incarnation=event.incarnation,
     )
+
+
+def _at_host(event: Happening, record: RunRecord) -> str:
+    """Return the replica that lived on the host that an event names, if it names one."""
+    host, found = event.text("target"), ""
+    for each in record.events if host.startswith("host") else ():
+        if each.time > event.time:
+            break
+        if each.name == Event.PROCESS_STARTED and each.text("process_id").startswith(f"{host}/"):
+            found = each.replica
+    return found
 
 
 def _from_outside(record: RunRecord, injected: Iterable[Fault]) -> list[Fault]:
@@ -195,10 +171,13 @@ def _who(event: Happening) -> tuple[str, int | None]:
 # -- following one fault ----------------------------------------------------------------------
 
 
-def _follow(record: RunRecord, fault: Fault, next_fault: float) -> Fault:
-    """Return the fault with what came of it; ``next_fault`` ends what it is blamed for."""
+def _follow(record: RunRecord, fault: Fault, next_fault: float, *, again: float) -> Fault:
+    """Return the fault with what came of it.
+
+    ``next_fault`` ends what it is blamed for, ``again`` what is put down to it at all.
+    """
     moments = _moments(record, fault)
-    noticed = next((t for t, _ in moments), None)
+    noticed = next((t for t, _ in moments if t <= again), None)
     back = _back(record, fault, noticed)
     last = record.end if back is None else back
     moments = [(t, words) for t, words in moments if t <= last]
@@ -206,7 +185,7 @@ def _follow(record: RunRecord, fault: Fault, next_fault: float) -> Fault:
         moments.append((back, "first step with every replica again"))
     return replace(
         fault,
-        step=max((c.step for c in record.commits if c.time <= fault.time), default=0),
+        step=max((c.step for c in _before(record.commits, fault.time)[-_LAST:]), default=0),
         # The time of a death that nobody announced is that at which it was noticed.
         noticed_after_s=None if noticed in (None, fault.time) else noticed - fault.time,
         stalled_s=_stalled_s(record, fault, min(last, next_fault)),
@@ -218,13 +197,13 @@ def _follow(record: RunRecord, fault: Fault, next_fault: float) -> Fault:
 def _follows(event: Happening, fault: Fault) -> bool:
     """Tell whether an event after the fault is about the fault."""
     if event.name in (Event.DIVERGENCE_FOUND, Event.STEP_DISCARDED):
-        return fault.kind == FaultKind.FLIP_BIT
+        return fault.kind in _BITS
     if event.name == Event.SERVICE_RESTARTED:
         return fault.target == SERVICE
     target, incarnation = _who(event)
     if target != fault.target:
         return False
-    if fault.incarnation is None or incarnation is None or fault.kind == FaultKind.FLIP_BIT:
+    if fault.incarnation is None or incarnation is None or fault.kind in _BITS:
         return True
     # Its death is told of the process that was hit, its return of a later one.
     dies = event.name in _DEATHS
@@ -249,7 +228,7 @@ def _moments(record: RunRecord, fault: Fault) -> list[tuple[float, str]]:
 
 def _told_quorum(event: Happening, fault: Fault) -> str:
     """Return words for a quorum once the fault is known: the target is out of it, or in again."""
-    if fault.target == SERVICE or fault.kind == FaultKind.FLIP_BIT or event.facts.get("hold"):
+    if fault.target == SERVICE or fault.kind in _BITS or event.facts.get("hold"):
         return ""
     members = {replica_of(m): incarnation_of(m) for m in event.names("members")}
     if fault.target not in members:
@@ -287,24 +266,31 @@ _TELL: dict[str, Callable[[Happening], str]] = {
 
 def _back(record: RunRecord, fault: Fault, noticed: float | None) -> float | None:
     """Return when every replica took part again, None if that never came."""
+    if noticed is None:
+        return None
     if fault.target == SERVICE:
         again = (e for e in record.events if e.name == Event.SERVICE_RESTARTED)
         return next((e.time for e in again if e.time >= fault.time), None)
-    if noticed is None:
-        return None
     everyone = frozenset(record.replicas)
-    for commit in record.by_replica.get(fault.target, ()):
+    own = record.by_replica.get(fault.target, [])
+    for commit in own[len(_before(own, noticed)) :]:
         whole = not commit.members or commit.replicas >= everyone
-        if commit.time > noticed and whole:
+        if whole:
             old = [m for m in commit.members if replica_of(m) == fault.target]
-            if fault.kind == FaultKind.FLIP_BIT or fault.incarnation is None:
+            if fault.kind in _BITS or fault.incarnation is None:
                 return commit.time
             if not old or min(map(incarnation_of, old)) > fault.incarnation:
                 return commit.time
     return None
 
 
-def _gaps(commits: Sequence[Commit]) -> list[tuple[float, float]]:
+def _before(commits: Sequence[Commit], moment: float) -> Sequence[Commit]:
+    """Return the commits up to a moment, of those in order of time."""
+    return commits[: bisect.bisect_right(commits, moment, key=lambda c: c.time)]
+
+
+def gaps(commits: Sequence[Commit]) -> list[tuple[float, float]]:
+    """Return the times between which nothing was committed, one pair for each two steps."""
     times = [c.time for c in commits]
     return list(itertools.pairwise(times))
 
@@ -316,79 +302,10 @@ def _stalled_s(record: RunRecord, fault: Fault, until: float) -> float | None:
         own = record.by_replica.get(replica, [])
         if replica == fault.target or not own:
             continue
-        usual_s = usual_gap_s([c for c in own if c.time <= fault.time])
-        for start, end in _gaps(own):
+        before = _before(own, fault.time)
+        usual_s = usual_gap_s(before)
+        for start, end in gaps(own[max(0, len(before) - 1) : len(_before(own, until)) + 1]):
             if start < until and end > fault.time:
                 over_s = max(0.0, min(end, until) - start - usual_s)
                 longest = over_s if longest is None else max(longest, over_s)
     return longest
-
-
-# -- lanes ----------------------------------------------------------------------------------
-
-
-_ALL_AT_ONCE: dict[str, State] = {
-    Event.RUN_STARTED: "starting",
-    Event.RUN_STOPPED: "down",
-    Event.RUN_FAILED: "down",
-}
-
-
-def _ends(record: RunRecord) -> dict[float, float]:
-    """Return when each part of a run ended, by when the next part began.
-
-    Whatever ended it may have written nothing down: it was there until its last sign of life.
-    """
-    ends: dict[float, float] = {}
-    seen = record.start
-    for event in record.events:
-        if event.name == Event.RUN_STARTED and event.facts.get("resume"):
-            commits = (c.time for c in record.commits if seen < c.time < event.time)
-            ends[event.time] = max(commits, default=seen)
-        seen = event.time
-    return ends
-
-
-def _turns(event: Happening, replicas: Sequence[str]) -> list[tuple[str, State]]:
-    """Return which replicas an event puts into which state."""
-    who = event.replica
-    if event.name in _ALL_AT_ONCE:
-        return [(name, _ALL_AT_ONCE[event.name]) for name in replicas]
-    if event.name == Event.QUORUM_ANNOUNCED:
-        members = {replica_of(m) for m in event.names("members")}
-        learners = {replica_of(m) for m in event.names("learners")}
-        found: list[tuple[str, State]] = [(name, "learning") for name in sorted(learners)]
-        return found + [(name, "member") for name in replicas if name in members - learners]
-    if event.name == Event.FAULT_INJECTED and event.text("kind") == FaultKind.HANG:
-        return [(event.text("target"), "hung")]
-    states: dict[str, State] = {
-        Event.PROCESS_STARTED: "starting",
-        Event.LEARNING_STARTED: "learning",
-        Event.HANG_NOTICED: "hung",
-        Event.PROCESS_EXITED: "down",
-    }
-    return [(who, states[event.name])] if event.name in states else []
-
-
-def _spans(turns: Sequence[tuple[float, State]], end: float) -> tuple[Span, ...]:
-    """Return spans from changes of state, adjacent equal ones joined."""
-    spans: list[Span] = []
-    for (start, state), (until, _) in itertools.pairwise([*turns, (end, "down")]):
-        if spans and spans[-1].state == state:
-            spans[-1] = replace(spans[-1], end=until)
-        elif until > start or not spans:
-            spans.append(Span(start, until, state))
-    return tuple(s for s in spans if s.end > s.start)
-
-
-def _lane_of_commits(record: RunRecord, replica: str) -> tuple[Span, ...]:
-    """Guess a lane from a replica's ledger alone: a long gap means that it was not there."""
-    own = record.by_replica.get(replica, [])
-    if not own:
-        return ()
-    limit_s = max(1.0, 10.0 * usual_gap_s(own))
-    turns: list[tuple[float, State]] = [(own[0].time, "member")]
-    for start, end in _gaps(own):
-        if end - start > limit_s:
-            turns += [(start, "down"), (end, "member")]
-    return _spans(turns, own[-1].time)

@@ -1,29 +1,57 @@
-"""``danaus bench recovery``: how fast a run recovers, measured here."""
+"""``danaus bench``: how fast a run recovers, and how much it survives, measured here."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from danaus.app.progress import run_console
-from danaus.app.settings import BenchConfig, RunConfig
+from danaus.app.settings import BenchConfig, CampaignConfig, RunConfig
 from danaus.cli.arguments import build, read, show_help, wants_help
 from danaus.cli.train import check
 from danaus.core.errors import ConfigError
 
+_BENCHES = ("recovery", "campaign")
+
 
 def run(arguments: list[str]) -> int:
     """Run a bench; return the exit code."""
+    name = arguments[0] if arguments else ""
     if wants_help(arguments):
+        if name == "campaign":
+            return show_help(CampaignConfig, "bench campaign")
         return show_help(BenchConfig, "bench recovery")
-    if arguments[:1] != ["recovery"]:
-        asked = f"danaus has no bench {arguments[0]!r}" if arguments else "a bench needs a name"
-        raise ConfigError(asked, to_do="there is: danaus bench recovery")
-    given = read(arguments[1:], BenchConfig, "bench recovery")
+    if name not in _BENCHES:
+        asked = f"danaus has no bench {name!r}" if name else "a bench needs a name"
+        known = ", ".join(f"danaus bench {each}" for each in _BENCHES)
+        raise ConfigError(asked, to_do=f"there is: {known}")
+    return {"recovery": _recovery, "campaign": _campaign}[name](arguments[1:])
+
+
+def _recovery(arguments: list[str]) -> int:
+    given = read(arguments, BenchConfig, "bench recovery")
     settings = build(BenchConfig, given, (), "bench recovery")
-    if settings.out is not None and not settings.out.absolute().parent.is_dir():
-        raise ConfigError(
-            f"--out {settings.out} cannot be written", "its folder must exist", "make that first"
-        )
+    _check_file("out", settings.out)
     check(RunConfig(replicas=settings.replicas))
     from danaus.app.bench_recovery import run_bench
 
     code: int = run_bench(settings, console=run_console())
     return code
+
+
+def _campaign(arguments: list[str]) -> int:
+    given = read(arguments, CampaignConfig, "bench campaign")
+    settings = build(CampaignConfig, given, (), "bench campaign")
+    _check_file("out", settings.out)
+    _check_file("docs", settings.docs)
+    check(RunConfig(replicas=settings.replicas))
+    from danaus.app.bench_campaign import run_campaign
+
+    code: int = run_campaign(settings, console=run_console())
+    return code
+
+
+def _check_file(name: str, path: Path | None) -> None:
+    if path is not None and not path.absolute().parent.is_dir():
+        raise ConfigError(
+            f"--{name} {path} cannot be written", "its folder must exist", "make that first"
+        )

@@ -49,7 +49,7 @@ COMMANDS = {
     "compare": Command("compare", "RUN RUN", "two runs: same bits, or the first step that differs"),
     "report": Command("report", "RUN", "write a run's report: a page and a picture"),
     "ledger": Command("ledger", "verify RUN", "check that each sample was committed exactly once"),
-    "bench": Command("bench", "recovery", "measure how fast a run recovers"),
+    "bench": Command("bench", "recovery | campaign", "how fast a run recovers, and from what"),
     "host": Command("host", "--listen ADDRESS", "let runs of several machines use this one"),
     "lab": Command("lab", "up | cut | crash | down ...", "many hosts on this machine"),
     "doctor": Command("doctor", "", "what is installed here, and what is missing for what"),

@@ -1,27 +1,28 @@
 """Faults at exact moments, for tests: a process that signals itself inside a named phase.
 
-Owns ``Strike``, which a test hands to a run as an observer's maker, and ``Pace``, which gives
-faults from outside the time to strike.  A strike's signal is real and is sent by the victim to
-itself, so that the moment is exact; everything after it is the product's.  It is written to the
-run's journal just before, so that a test can tell that it really hit.
+Owns ``Strike``, which a test hands to a run as an observer's maker, beside ``app.pace``'s ``Pace``,
+which gives faults from outside the time to strike.  A strike's signal is real and is sent by the
+victim to itself, so that the moment is exact; everything after it is the product's.  It is written
+to the run's journal just before, so that a test can tell that it really hit.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import threading
 from dataclasses import dataclass
 from pathlib import Path
 
 from danaus.actor.process_runtime import context
 from danaus.app.chaos_inside import Occasions, claim, record_strike
 from danaus.app.events import FaultKind
+from danaus.app.pace import Pace
 from danaus.ft.ledger import Committed
 from danaus.ft.observer import Observer
 from danaus.ft.work import StepResult
 from danaus.train.replica import ReplicaWork
-from danaus.wire.position import Phase
+
+__all__ = ["FORWARD", "JOIN", "REDUCE", "VOTE", "Pace", "Strike"]
 
 FORWARD = "forward"
 REDUCE = "reduce"
@@ -107,42 +108,3 @@ def _last_strike(run_dir: Path) -> float:
     """Return when the run was last struck."""
     struck = (run_dir / "control").glob("strike-*")
     return max((each.stat().st_mtime for each in struck), default=0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """Makes an observer that gives each step a length, for as long as a file is not there.
-
-    A tiny network's run would be over before anything could strike it from outside, or before a
-    dead replica is back.
-
-    Args:
-        step_s: Seconds that a step takes at least.
-        until: The file that ends this; ``Path.touch`` it to let the run finish.
-        below: Only while fewer replicas than this commit a step together; None: always.
-    """
-
-    step_s: float
-    until: Path
-    below: int | None = None
-
-    def __call__(self, work: ReplicaWork) -> Observer:
-        return _Paced(self)
-
-
-class _Paced(Observer):
-    def __init__(self, pace: Pace) -> None:
-        self._pace = pace
-        self._step = self._strength = 0
-        self._never = threading.Event()
-
-    def entered(self, step: int, phase: Phase, number: int) -> None:
-        if phase is not Phase.COMPUTE or step == self._step:
-            return
-        self._step = step
-        below = self._pace.below
-        if (below is None or self._strength < below) and not self._pace.until.exists():
-            self._never.wait(self._pace.step_s)
-
-    def committed(self, line: Committed, result: StepResult) -> None:
-        self._strength = len(line.leaves)

@@ -11,8 +11,9 @@ import pytest
 from tests.procs.cli.terminal import TINY, Command, text, told
 
 from danaus.app.events import SERVICE, Event, FaultKind
+from danaus.app.lanes import lanes, service_lane
 from danaus.app.run_record import RunRecord, read_run
-from danaus.app.timeline import faults, lanes, service_lane
+from danaus.app.timeline import faults
 
 DEMO = ("demo", *TINY, "--run-dir=d")
 SLOWER = ("--step.num-microbatches=12", "--steps=60")

@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 from danaus.app.events import SERVICE, FaultKind
+from danaus.app.lanes import lanes, service_lane
 from danaus.app.run_record import RunRecord, read_run
-from danaus.app.timeline import Fault, faults, lanes, service_lane, usual_gap_s
+from danaus.app.timeline import Fault, faults, usual_gap_s
 from danaus.ft.ledger import RolledBack
 from danaus.testing.run_folders import StoryTeller, tell_demo
 

@@ -1,0 +1,104 @@
+"""The reference of a campaign: the same training in one process, beside the run that is struck.
+
+Owns ``Undisturbed`` and the process it starts (``python -m danaus.app.undisturbed``), which
+writes each step's fingerprint, and the state's hash at the end, into ``undisturbed.jsonl``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from danaus.app.run_folder import RunFolder
+from danaus.app.run_record import Commit, RunRecord
+from danaus.app.stopping import StopSignals
+from danaus.core.clock import Deadline
+from danaus.core.errors import ConfigError
+from danaus.core.lifeline import arm_lifeline, open_lifeline
+
+NAME = "undisturbed"
+_NICENESS = 5
+_LOOK_S = 0.2
+
+
+class Undisturbed:
+    """Train a run's settings alone, in another process, from now on; close it.
+
+    Args:
+        folder: The run's.
+        out: Where the lines are written.
+    """
+
+    def __init__(self, folder: RunFolder, out: Path) -> None:
+        self._out = out
+        self._lifeline = open_lifeline()
+        command = [sys.executable, "-m", __name__, str(folder.path), str(out)]
+        with out.with_suffix(".log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [*command, str(self._lifeline[0])],
+                pass_fds=self._lifeline[:1],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def wait(self, limit_s: float, signals: StopSignals) -> tuple[RunRecord, str]:
+        """Wait for its end; return what it wrote, as a run's record, and its state's SHA-256.
+
+        Raises:
+            ConfigError: It did not come to its end.
+            KeyboardInterrupt: It was asked to end.
+        """
+        deadline, code = Deadline.after(limit_s), None
+        while code is None and not deadline.passed:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = self._process.wait(_LOOK_S)
+            if signals.asked:
+                raise KeyboardInterrupt
+        lines = self._out.read_text().splitlines() if self._out.exists() else []
+        if code != 0 or not lines:
+            how = "not done" if code is None else f"exit code {code}"
+            raise ConfigError(
+                f"the undisturbed training came to no end: {how} after {limit_s:.0f} s",
+                to_do=f"see {os.path.relpath(self._out.with_suffix('.log'))}",
+            )
+        *steps, (_, sha256) = [json.loads(line) for line in lines]
+        lineage = {step: (Commit(NAME, 0, step, 0.0, 0.0, found),) for step, found in steps}
+        return RunRecord(self._out.with_suffix(""), lineage=lineage), sha256
+
+    def close(self) -> None:
+        """End it."""
+        self._process.kill()
+        self._process.wait()
+        for fd in self._lifeline:
+            os.close(fd)
+
+
+def _main(run: Path, out: Path, lifeline_fd: int) -> None:
+    arm_lifeline(lifeline_fd)
+    os.nice(_NICENESS)
+    # Loads torch, in this process only.
+    import torch
+
+    from danaus.app.settings import saved
+    from danaus.train.plain import run_plain
+    from danaus.train.trainer import StepResult, Trainer
+
+    config = saved(RunFolder.open(run))
+    torch.set_num_threads(config.platform.num_threads)
+    trainer = Trainer(config)
+    with out.open("w") as file:
+
+        def write(result: StepResult) -> None:
+            file.write(json.dumps([result.step, trainer.fingerprint()]) + "\n")
+
+        sha256 = run_plain(trainer, config.step.num_steps, write)
+        file.write(json.dumps([0, sha256]) + "\n")
+
+
+if __name__ == "__main__":
+    _main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
