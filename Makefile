@@ -37,8 +37,9 @@ lint: $(TEST_STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-logo
 
-nightly: $(TEST_STAMP) ## The slow tests
+nightly: $(TEST_STAMP) ## The slow tests, and a thousand faults on one run
 	$(BIN)/python -m pytest -m "slow and not gpu" $(ARGS)
+	$(BIN)/danaus bench campaign --faults 1000
 
 setup: $(TEST_STAMP) ## Only make the virtual environment
 

@@ -243,3 +243,14 @@ def test_each_failure_names_a_test_that_is_there():
         for path, name in named:
             assert not name or f"def {name}(" in (ROOT / path).read_text(encoding="utf-8"), name
             assert (ROOT / path).exists(), path
+
+
+def test_each_kind_of_fault_has_a_row():
+    from danaus.app.chaos_kinds import FACTS
+
+    rows = [line for line in FAILURES.read_text(encoding="utf-8").splitlines() if line[:2] == "| "]
+    first = [row.split(" | ")[0] for row in rows]
+    told = {name.partition(":")[0] for cell in first for name in INLINE.findall(cell)}
+    assert set(FACTS) <= told
+    columns = rows[0].count(" | ")
+    assert not [row for row in rows if row.count(" | ") != columns], "a cell is missing"

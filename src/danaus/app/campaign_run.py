@@ -97,7 +97,7 @@ class _Strikes:
     ) -> None:
         self._campaign, self._controller, self._say = campaign, controller, say
         victims = Victims(folder, fleet)
-        self._usage = UsageWatch(victims, {f"host{place}" for place in fleet.hosts})
+        self._usage = UsageWatch(victims, sorted(set(fleet.hosts)))
         self._fast = fast_path(folder.path)
         self._course = Course(record=campaign.record.path)
         self._began_s = time.monotonic()

@@ -64,10 +64,10 @@ class UsageWatch:
 
     Args:
         victims: Finds them.
-        hosts: Names of the run's hosts.
+        hosts: The run's hosts, by place.
     """
 
-    def __init__(self, victims: Victims, hosts: Iterable[str]) -> None:
+    def __init__(self, victims: Victims, hosts: Iterable[int]) -> None:
         self._victims, self._hosts = victims, tuple(hosts)
         self._born: dict[tuple[int, int], float] = {}
         self._first: dict[tuple[int, int], tuple[float, int, Usage]] = {}

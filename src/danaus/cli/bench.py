@@ -10,16 +10,15 @@ from danaus.cli.arguments import build, read, show_help, wants_help
 from danaus.cli.train import check
 from danaus.core.errors import ConfigError
 
-_BENCHES = ("recovery", "campaign")
+_BENCHES = {"recovery": BenchConfig, "campaign": CampaignConfig}
 
 
 def run(arguments: list[str]) -> int:
     """Run a bench; return the exit code."""
     name = arguments[0] if arguments else ""
     if wants_help(arguments):
-        if name == "campaign":
-            return show_help(CampaignConfig, "bench campaign")
-        return show_help(BenchConfig, "bench recovery")
+        asked_for = [name] if name in _BENCHES else [*_BENCHES]
+        return max(show_help(_BENCHES[each], f"bench {each}") for each in asked_for)
     if name not in _BENCHES:
         asked = f"danaus has no bench {name!r}" if name else "a bench needs a name"
         known = ", ".join(f"danaus bench {each}" for each in _BENCHES)
