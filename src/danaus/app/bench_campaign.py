@@ -117,7 +117,7 @@ def _config(settings: CampaignConfig, path: Path, num_steps: int) -> RunConfig:
         model=LlamaConfig(dim=32, num_layers=1, num_heads=4, num_kv_heads=2, ffn_dim=64),
         data=DataConfig(path=str(text)),
         step=StepConfig(
-            num_microbatches=4, microbatch_size=1, seq_len=32, num_steps=num_steps, seed=7
+            num_microbatches=6, microbatch_size=1, seq_len=32, num_steps=num_steps, seed=7
         ),
         checkpoint=CheckpointConfig(every_steps=20, keep=3),
         replicas=settings.replicas,

@@ -54,6 +54,11 @@ class Judged:
     num_commits: int
 
     @property
+    def num_forgotten(self) -> int:
+        """How many faults a victim was asked to strike itself with, and ended before."""
+        return self.course.num_struck - len(self.figures)
+
+    @property
     def kinds(self) -> list[KindFigure]:
         """The figures by kind."""
         return by_kind(self.figures)
@@ -117,7 +122,8 @@ def tell(judged: Judged, facts: dict[str, Any], *, out: Path, console: Console) 
     _say(
         console,
         f"{len(judged.figures)} faults struck in {course.took_s:.0f} s, {course.num_missed} "
-        f"missed; {judged.num_commits} steps; the controller was started {course.num_starts} times",
+        f"missed, {judged.num_forgotten} were asked of a victim that ended before; "
+        f"{judged.num_commits} steps; the controller was started {course.num_starts} times",
     )
     _say(console, judged.verdict)
     written = {**facts, "machine": machine(), "verdict": judged.verdict, **_as_json(judged)}
@@ -141,6 +147,7 @@ def _as_json(judged: Judged) -> dict[str, Any]:
         "processes": [dataclasses.asdict(life) for life in course.lives],
         "took_s": round(course.took_s, 1),
         "num_missed": course.num_missed,
+        "num_forgotten": judged.num_forgotten,
         "num_controllers": course.num_starts,
         "slowest_end_s": round(course.slowest_end_s, 2),
     }
@@ -218,7 +225,8 @@ def page_section(judged: Judged, command: str, *, when: str, words: Sequence[str
     head = (
         f"`{command}` on {when[:10]}, on {machine()}: "
         f"{len(judged.figures)} faults struck in {course.took_s:.0f} s and "
-        f"{judged.num_commits:,} steps, {course.num_missed} found nothing to hit, the controller "
+        f"{judged.num_commits:,} steps, {course.num_missed} found nothing to hit, "
+        f"{judged.num_forgotten} were asked of a victim that ended before; the controller "
         f"was started {course.num_starts} times. {judged.verdict}."
     )
     tables = (

@@ -200,6 +200,8 @@ def _follows(event: Happening, fault: Fault) -> bool:
         return fault.kind in _BITS
     if event.name == Event.SERVICE_RESTARTED:
         return fault.target == SERVICE
+    if event.name == Event.RUN_STARTED:
+        return fault.kind == FaultKind.KILL_CONTROLLER
     target, incarnation = _who(event)
     if target != fault.target:
         return False
@@ -251,6 +253,7 @@ def _told_healing(event: Happening) -> str:
 
 
 _TELL: dict[str, Callable[[Happening], str]] = {
+    Event.RUN_STARTED: lambda _: "the run is begun again by another controller",
     Event.HANG_NOTICED: lambda e: f"it is taken for hung: {e.text('reason')}".rstrip(": "),
     Event.PROCESS_EXITED: _told_exit,
     Event.SERVICE_EXITED: _told_exit,
@@ -272,7 +275,8 @@ def _back(record: RunRecord, fault: Fault, noticed: float | None) -> float | Non
         again = (e for e in record.events if e.name == Event.SERVICE_RESTARTED)
         return next((e.time for e in again if e.time >= fault.time), None)
     everyone = frozenset(record.replicas)
-    own = record.by_replica.get(fault.target, [])
+    everybody = fault.kind == FaultKind.KILL_CONTROLLER
+    own = record.commits if everybody else record.by_replica.get(fault.target, [])
     for commit in own[len(_before(own, noticed)) :]:
         whole = not commit.members or commit.replicas >= everyone
         if whole:
