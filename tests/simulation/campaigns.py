@@ -60,6 +60,8 @@ HARSH = (
     "nan:where=parameters",
     "kill_coordinator",
     "kill_coordinator:for=4s",
+    "kill_coordinator:where=disk",
+    "kill_coordinator:where=disk,for=4s",
     "kill_host_agent",
     "kill_host",
     "preempt",

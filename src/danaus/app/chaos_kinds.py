@@ -142,7 +142,9 @@ FACTS: dict[FaultKind, Facts] = {
         by="inside", where=("day", "monotonic"), unit="-s", amount=3600.0,
     ),
     FaultKind.KILL_COORDINATOR: Facts(
-        about="SIGKILL the quorum service, and keep it away for as long", hits="nothing", lasts=True
+        about="SIGKILL the quorum service, and keep it away for as long; what it has saved is "
+        "lost too where its disk is named",
+        hits="nothing", where=("process", "disk"), lasts=True,
     ),
     FaultKind.KILL_CONTROLLER: Facts(about="SIGKILL the run's controller", hits="nothing"),
     FaultKind.KILL_NURSERY: Facts(about="SIGKILL a host's nursery", hits="host"),

@@ -143,6 +143,8 @@ class Striker:
             why = "a controller that stops itself cannot let itself go on"
             raise ConfigError(why, "danaus chaos, from another terminal")
         self._write(fault, words(fault, found), found)
+        if fault.kind is FaultKind.KILL_COORDINATOR and fault.where == "disk":
+            self._victims.lose_quorum()
         hit = [procfs.signal_exactly(v.pid, v.started, number) for v in found]
         if not any(hit):
             raise ConfigError(f"{self._victims.target(fault)} was not struck", _NOBODY)
@@ -227,6 +229,8 @@ def words(fault: Fault, found: Sequence[Victim]) -> str:
         return f"kill -TERM {whom}: nothing drains yet, so it is a kill with notice"
     if fault.kind is FaultKind.KILL_HOST:
         return f"kill -9 all {len(found) or ''} processes of host{fault.host}".replace("  ", " ")
+    if fault.kind is FaultKind.KILL_COORDINATOR and fault.where == "disk":
+        return f"kill -9 {whom}, and what it has saved is lost"
     return f"kill -9 {whom}" if found else _network_words(fault)
 
 

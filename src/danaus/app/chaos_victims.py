@@ -6,7 +6,9 @@ and only what is alive is returned.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,6 +144,13 @@ class Victims:
         if not isinstance(pid, int) or not isinstance(started, int) or not _lives(pid, started):
             return None
         return Victim(f"the {SERVICE}", pid, started)
+
+    def lose_quorum(self) -> None:
+        """Take away what the quorum service has saved, at once, as a disk that is lost does."""
+        lost = self._folder.control / "quorum-lost"
+        with contextlib.suppress(OSError):  # it has saved nothing yet
+            self._folder.quorum.rename(lost)
+        shutil.rmtree(lost, ignore_errors=True)
 
     def controller(self) -> Victim | None:
         """Return the process that holds the run's folder, None while none does."""

@@ -62,6 +62,22 @@ def test_a_worker_is_hit_and_written_down(folder, sleeper):
     assert kill["spec"] == "kill:replica=1,rank=0,at_step=0"
 
 
+def test_the_quorum_service_can_lose_its_disk_with_its_life(folder, sleeper):
+    stat = procfs.read_stat(sleeper.pid)
+    assert stat is not None
+    folder.hold()
+    folder.save_addresses(quorum_pid=sleeper.pid, quorum_started=stat.started)
+    folder.release()
+    folder.quorum.mkdir(exist_ok=True)
+    (folder.quorum / "state.json").write_text("{}")
+    with Campaign(folder, FaultPlan(), FLEET) as campaign:
+        campaign.strike_now("kill_coordinator:where=disk")
+    assert sleeper.wait(10) == -9
+    assert not folder.quorum.exists()
+    (struck,) = told(folder, "fault_injected")
+    assert struck["text"] == "kill -9 the quorum service, and what it has saved is lost"
+
+
 def test_a_pid_that_is_another_process_by_now_is_left_alone(folder, sleeper):
     register(folder, sleeper, late_ticks=1)
     with Campaign(folder, FaultPlan(), FLEET) as campaign:
