@@ -58,6 +58,13 @@ ONCE_FAILED = (
         slow=15,
         faults=(Fault("echo", "time", 0, who=1, span=5), Fault("kill", "time", 5, who=0, span=5)),
     ),
+    # A newcomer had asked long before the members' step was over: who was last was left behind.
+    Plan(
+        seed=441652071,
+        replicas=4,
+        slow=15,
+        faults=(Fault("lose agent", "time", 0, span=5), Fault("pause", "time", 11, span=150)),
+    ),
     # One that was replaced was refused, and a person was taken to have resumed the whole run.
     Plan(
         seed=14,

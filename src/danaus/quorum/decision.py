@@ -14,7 +14,7 @@ Invariants:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -96,7 +96,7 @@ def decide(view: View, now: float) -> Decision:
     back = [name for name, fate in fates.items() if fate == "back"]
     fast = bool(back) and "missing" not in fates.values()
     if not fast:
-        blocked = _must_wait(view, asking, now=now, back=bool(back))
+        blocked = _must_wait(view, asking, now=now, back=back)
         if blocked:
             return Decision(None, (), blocked)
     if any(replica.shrink_only for replica in asking.values()):
@@ -154,7 +154,9 @@ def _unsafe(view: View, fates: Mapping[str, Fate]) -> str:
     return ""
 
 
-def _must_wait(view: View, asking: Mapping[str, ReplicaView], *, back: bool, now: float) -> str:
+def _must_wait(
+    view: View, asking: Mapping[str, ReplicaView], *, back: Sequence[str], now: float
+) -> str:
     """Say whom a quorum that is not complete waits for."""
     settings = view.settings
     limit_s = settings.heartbeat_limit_s
@@ -163,7 +165,9 @@ def _must_wait(view: View, asking: Mapping[str, ReplicaView], *, back: bool, now
     if 2 * len(asking) <= len(healthy):
         waits = f"{len(asking)} of {len(healthy)} healthy is not a majority"
         return f"{waits}; waiting for {_names(late)}"
-    first = min(replica.joined_at or 0.0 for replica in asking.values())
+    # A newcomer may have asked long before: the members were taking their step meanwhile.
+    counted = [view.previous[name] for name in back] or list(asking.values())
+    first = min(replica.joined_at or 0.0 for replica in counted)
     if now - first >= settings.join_limit_s:
         return ""
     if late:

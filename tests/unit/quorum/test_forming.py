@@ -193,3 +193,19 @@ def test_a_quorum_below_its_least_size_may_wait_for_a_learner_but_takes_no_step(
     new.become(committed_step=5, fingerprint="f5")
     town.join(new)
     assert (names(a.told), town.last.hold) == (["a", "b"], False)
+
+
+def test_members_that_take_long_over_a_step_wait_for_each_other_though_a_joiner_has_waited() -> (
+    None
+):
+    town = Town(QuorumSettings(join_limit_s=15.0))
+    a, b, c = town.start("a", "b", "c")
+    d = town.peer("d")
+    town.register(d)
+    town.join(d)
+    town.wait(20.0)
+    town.join(a, b)
+    town.wait(0.25)
+    assert a.asking, "c is on its way"
+    town.join(c)
+    assert names(town.last) == ["a", "b", "c", "d"]
