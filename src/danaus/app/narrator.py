@@ -149,7 +149,7 @@ class Narrator:
 def _out_of_reach(event: Happening) -> str:
     """Return why somebody was left behind whose end is not known, in the service's words."""
     parts = event.text("reason").split("; ")
-    return "".join(f": {part}" for part in parts if " is out of reach (" in part)
+    return "".join(f": {part}" for part in parts if " is out of reach " in part)
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -44,6 +44,11 @@ class PendingDial:
         return self._opening.crowded
 
     @property
+    def connected(self) -> bool:
+        """Tell whether the peer's machine has answered, whatever the peer itself does."""
+        return self._opening.connected
+
+    @property
     def interest(self) -> int:
         """What to poll for."""
         return self._opening.interest

@@ -32,6 +32,8 @@ from danaus.wire.secret import Secret
 from danaus.wire.stream import Stream
 
 _ANSWER_LIMIT_BYTES = 4096
+REACH_LIMIT_S = 2.5
+"""A machine that does not answer for so long is not reached: the kernel has dialled twice."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,9 @@ class Forming:
         meeting: Where peers that dial us arrive.
         nudge: Descriptor that becomes readable when a peer arrived or the group was aborted.
         check: Called after each nudge; clears it, and raises to end the forming.
+
+    Attributes:
+        unreached: Members that could not be dialled, though they may live.
     """
 
     def __init__(
@@ -120,6 +125,8 @@ class Forming:
         self._dials: dict[str, PendingDial] = {}
         self._answers: dict[str, tuple[Stream, _Answer]] = {}
         self.ready: dict[str, Stream] = {}
+        self.unreached: set[str] = set()
+        self._reach = Deadline.after(REACH_LIMIT_S)
 
     def run(self, deadline: Deadline) -> dict[str, Stream]:
         """Return a connection with every other member, by name.
@@ -142,24 +149,34 @@ class Forming:
                     self._wait(missing, deadline)
         finally:
             if not done:
+                if self._reach.remaining_s() < REACH_LIMIT_S / 2:  # another failure came first
+                    self.unreached |= self._unanswered()
                 self._close_all()
         return self.ready
+
+    def _unanswered(self) -> set[str]:
+        """Return those whose machines have not answered yet."""
+        dials = self._dials.items()
+        return {name for name, dial in dials if not (dial.connected or dial.crowded)}
 
     def _dial_all(self) -> None:
         rendezvous = self._rendezvous
         for name in sorted(rendezvous.members):
             if name < rendezvous.me:
                 hello = pack_hello(GroupHello(rendezvous.epoch, rendezvous.me, name))
-                self._dials[name] = PendingDial(
-                    name, rendezvous.members[name], secret=self._secret, hello=hello
-                )
+                address = rendezvous.members[name]
+                try:
+                    self._dials[name] = PendingDial(name, address, secret=self._secret, hello=hello)
+                except PeerLost:
+                    self.unreached.add(name)
+                    raise
         for name in list(self._dials):
             self._advance(name)
 
     def _advance(self, name: str) -> None:
         """Go on with the peer that we dialled."""
         dial = self._dials.get(name)
-        if dial is not None and dial.advance():
+        if dial is not None and self._proven(name, dial):
             del self._dials[name]
             self._answers[name] = (dial.stream, _Answer(name, self._rendezvous.epoch))
         if name in self._answers:
@@ -167,6 +184,14 @@ class Forming:
             if answer.advance(stream):
                 del self._answers[name]
                 self.ready[name] = stream
+
+    def _proven(self, name: str, dial: PendingDial) -> bool:
+        try:
+            return dial.advance()
+        except PeerLost:
+            if not dial.connected:
+                self.unreached.add(name)
+            raise
 
     def _welcome_arrivals(self) -> None:
         epoch = self._rendezvous.epoch
@@ -191,10 +216,17 @@ class Forming:
                 f"{', '.join(sorted(missing))} to meet in epoch {self._rendezvous.epoch}",
                 deadline.limit_s,
             )
+        unanswered = self._unanswered()
+        if unanswered and self._reach.passed:
+            self.unreached |= unanswered
+            within = f"its machine has not answered within {REACH_LIMIT_S:g} s"
+            raise PeerLost(", ".join(sorted(unanswered)), within)
         poller = select.poll()
         poller.register(self._nudge, select.POLLIN)
         by_fd: dict[int, str] = {}
         limit_s = deadline.remaining_s()
+        if unanswered:
+            limit_s = min(limit_s, self._reach.remaining_s())
         for name, dial in self._dials.items():
             if dial.crowded:
                 limit_s = min(limit_s, CROWDED_RETRY_S)

@@ -75,6 +75,8 @@ class SocketGroup:
         self._in_use = threading.Lock()  # held by the thread inside an exchange
         self._broken: DanausError | None = None
         self._closed = False
+        self.unreached: frozenset[str] = frozenset()
+        """Members that could not be dialled when the group was to be formed."""
         self._nudge = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         try:
             meeting.open(rendezvous.epoch, rendezvous.me, self._wake)
@@ -131,6 +133,7 @@ class SocketGroup:
             try:
                 connections = forming.run(deadline)
             except DanausError as error:
+                self.unreached = frozenset(forming.unreached)
                 raise self._break(error) from error.__cause__
             with self._lock:
                 self._lanes = {name: Lane(name, each) for name, each in connections.items()}

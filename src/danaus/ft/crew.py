@@ -81,6 +81,8 @@ class Crew:
         self._subset: tuple[str, ...] = ()
         self._members: dict[str, MemberId] = {}
         self.replica_ids: tuple[str, ...] = ()
+        self.unreached: tuple[MemberId, ...] = ()
+        """Members of the group that was to be formed last whose machines did not answer."""
         self.run = range(0)
         self.shares = Shares((), {})
 
@@ -107,7 +109,10 @@ class Crew:
         self._workspace = group.workspace
         if (reason := self._aborted(told.epoch)) is not None:
             group.abort(reason)
-        group.form(Deadline.after(FORM_LIMIT_S))
+        try:
+            group.form(Deadline.after(FORM_LIMIT_S))
+        finally:
+            self.unreached = tuple(self._members[name] for name in sorted(group.unreached))
 
     def _share(self, told: Announcement) -> None:
         """Settle who computes what, the same at every member (T-4)."""

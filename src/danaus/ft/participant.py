@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Self
 
+import msgspec
+
 from danaus.core.clock import time_of_day
 from danaus.core.errors import CheckpointDamaged, ConfigError
 from danaus.ft import step_events as on
@@ -233,7 +235,9 @@ class Participant:
     def _join(self, _order: on.JoinQuorum) -> on.Event:
         self._crew.leave()
         self._enter(self.committed_step, Phase.JOIN)
-        return on.Announced(self._client.join(self._machine.report()))
+        unreached, self._crew.unreached = self._crew.unreached, ()  # said once
+        report = msgspec.structs.replace(self._machine.report(), unreached=unreached)
+        return on.Announced(self._client.join(report))
 
     def _form(self, order: on.FormGroup) -> on.Event | None:
         told = order.announcement

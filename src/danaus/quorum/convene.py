@@ -236,6 +236,8 @@ def _judge_learners(
     for of in sorted({incarnation_of(learner.seat.member) for learner in s.holding()}):
         if of in s.episode.judged or s.roster.loss(of) or not s.roster.is_newest(of):
             continue
+        if of in s.roster.left_out:
+            continue  # that it does not take part says nothing of what it learned
         s.episode.judged.add(of)
         if of[0] in agreement.holders:
             s.lessons.forget(of)

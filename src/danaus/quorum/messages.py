@@ -74,6 +74,8 @@ class StepReport(msgspec.Struct, frozen=True):
     ``seen_epoch`` is the newest epoch announced to it, followed or not: it follows none up to it.
     ``restorable_step`` is the newest checkpoint this process could restore (0: the seed) whose
     fingerprint was agreed on by a later vote.
+    ``unreached`` are those of ``last_quorum`` whose machines could not be dialled when its group
+    was to be formed.
     """
 
     committed_step: int
@@ -86,6 +88,7 @@ class StepReport(msgspec.Struct, frozen=True):
     restorable_step: int = 0
     done: bool = False
     lineage_term: int = 0
+    unreached: tuple[MemberId, ...] = ()
 
 
 class Seat(msgspec.Struct, frozen=True):

@@ -13,8 +13,9 @@ its phase, and those who wait for it would be suspected instead.
 Invariants:
     P-3: a rank that waits for another is never suspected; where more than a quarter of the fleet
     stalls at once nobody is, and it is reported; where those furthest behind stand in one
-    exchange, or all at one position, the group is rebuilt once, then they are suspected.  What
-    is counted are replicas: ranks of one wait for each other.
+    exchange, or all at one position, the group is rebuilt once, then they are suspected; while
+    one is unseen, who stands in an exchange may wait for it.  What is counted are replicas: ranks
+    of one wait for each other.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ class ProgressSettings:
         rebuild_s: How long the members of a rebuilt group may take to leave where they stand.
         stale_s: Positions older than this say nothing.
         silent_s: One that waits and has not been heard for so long is not waiting.
+        unseen_s: For so long, one whose host agent says nothing may be what others wait for in an
+            exchange; by then it is known what has become of it.
     """
 
     hang_limit_s: float | None = None
@@ -55,6 +58,7 @@ class ProgressSettings:
     rebuild_s: float = 0.25
     stale_s: float = 1.0
     silent_s: float = 1.0
+    unseen_s: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +252,12 @@ class StallJudge:
         behind = min((track.seen.position for track in running.values()), default=None)
         last = [m for m, track in running.items() if track.seen.position == behind]
         # In an exchange each waits for all the others: any of them may be the one that hangs.
-        alike = len(last) == len(running) or all(running[m].seen.together for m in last)
+        together = bool(last) and all(running[m].seen.together for m in last)
+        if together and self._unseen(now):
+            return self._suspect(sorted(stalled - running.keys()), now)
+        if together and len(_replicas(last)) == 1 and self._may_wait(last, running, stalled):
+            return self._all_at_one(sorted(last), now)
+        alike = together or len(last) == len(running)
         if alike and len(_replicas(last)) > 1:
             if stalled.issuperset(last):
                 return self._all_at_one(sorted(last), now)
@@ -256,13 +265,31 @@ class StallJudge:
             return self._suspect(sorted(stalled - running.keys()), now)
         return self._suspect(sorted(m for m in stalled if m in last or m not in running), now)
 
+    def _unseen(self, now: float) -> bool:
+        """Tell whether a process is neither seen nor known to be gone."""
+        settings = self.settings
+        ages = (now - track.at for track in self._tracks.values())
+        return any(settings.stale_s < age <= settings.unseen_s for age in ages)
+
+    def _may_wait(
+        self, last: list[MemberId], running: Mapping[MemberId, _Track], stalled: set[MemberId]
+    ) -> bool:
+        """Tell whether one replica alone in an exchange may wait for words that were lost.
+
+        Others may have had all that they needed of it.  A rebuilt group tells.
+        """
+        step = running[last[0]].seen.position[0]
+        is_news = self._rebuilt is None or self._rebuilt.step != step
+        return is_news and len(running) > len(last) and stalled.issuperset(last)
+
     def _all_at_one(self, members: list[MemberId], now: float) -> tuple[Verdict, ...]:
         """Rebuild the group the first time that they stand in this step, then suspect them."""
         seen, done = self._tracks[members[0]].seen, self._rebuilt
         if done is None or done.step != seen.position[0]:
             self._rebuilt = _Rebuild(seen.position[0], now)
             names = ", ".join(str(member) for member in members)
-            return (RebuildGroup(f"{names} stand still at {seen} for {seen.still_s:.1f} s"),)
+            stand = "stands" if len(members) == 1 else "stand"
+            return (RebuildGroup(f"{names} {stand} still at {seen} for {seen.still_s:.1f} s"),)
         if now - done.at < min(self.limit_s(member) for member in members):
             return ()
         return self._accuse(members, "all others too, again after a rebuild; ")

@@ -47,7 +47,8 @@ class Roster:
 
     ``exited`` are those of the dead that came to their end by themselves.
     ``shut_out`` names incarnations that are not asked any more, and why: a drain, or a state
-    that stays wrong.  ``pauses`` are those that may ask again at a moment.
+    that stays wrong.  ``pauses`` are those that may ask again at a moment, ``left_out`` those that
+    do not reach the others, and why.
     """
 
     processes: dict[MemberId, Process] = field(default_factory=dict)
@@ -56,6 +57,7 @@ class Roster:
     unreachable: dict[MemberId, str] = field(default_factory=dict)
     shut_out: dict[Incarnation, str] = field(default_factory=dict)
     pauses: dict[Incarnation, float] = field(default_factory=dict)
+    left_out: dict[Incarnation, str] = field(default_factory=dict)
     newest: dict[str, int] = field(default_factory=dict)
     _ranks: dict[Incarnation, dict[int, Process]] = field(default_factory=dict)
 
@@ -121,6 +123,13 @@ class Roster:
             self.exited.add(member)
         self.dead.setdefault(member, reason)
 
+    def leave_out(self, left_out: dict[Incarnation, str], now: float) -> None:
+        """Note who does not reach the others; what they ask counts from when they may take part."""
+        self.left_out = left_out
+        for of in left_out:
+            for process in self.ranks(of):
+                process.joined_at = now
+
     def excuse(self, gap_s: float) -> None:
         """Count a time in which this service did not run as nobody's silence."""
         for process in self.processes.values():
@@ -184,12 +193,18 @@ class Roster:
         asking = {p.seat.member.rank for p in ranks if p.join is not None}
         return bool(ranks) and asking >= set(range(ranks[0].seat.num_ranks))
 
+    def living(self) -> set[Incarnation]:
+        """Return the newest incarnations that are not lost."""
+        return {of for of in self.newest.items() if not self.loss(of)}
+
     def gone(self, of: Incarnation, now: float) -> str:
         """Return why an incarnation is not waited for though not confirmed dead."""
         if reason := self.loss(of) or self.shut_out.get(of, ""):
             return reason
         if not self.is_newest(of):
             return "was replaced by a newer incarnation"
+        if why := self.left_out.get(of):
+            return why
         until = self.pauses.get(of, now)
         return f"tries to learn again in {until - now:.1f} s" if until > now else ""
 

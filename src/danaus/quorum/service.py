@@ -230,14 +230,11 @@ class QuorumService:
 
     def _positions(self, address: str, seen: PositionsSeen) -> None:
         now = self._clock.now()
+        self._judge.forget(filter(self._machine.is_lost, self._seated.values()), now)
         observations = {}
         for position in seen.positions:
             member = self._seated.get((address, position.process_id))
-            if member is None:
-                continue
-            if self._machine.is_lost(member):
-                self._judge.forget([member], now)
-            else:
+            if member is not None and not self._machine.is_lost(member):
                 quiet = self._machine.quiet(member, now)
                 observations[member] = observation_of(position, quiet)
         for verdict in self._judge.observe(observations, now):

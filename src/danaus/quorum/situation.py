@@ -31,6 +31,7 @@ from danaus.quorum.messages import (
     Refused,
     Seat,
 )
+from danaus.quorum.rifts import Rifts
 from danaus.quorum.roster import Incarnation, Process, Roster, incarnation_of
 
 BEFORE_ALL = Epoch(0, 0)
@@ -111,6 +112,7 @@ class Situation:
     stopped: Refused | None = None
     episode: Episode = field(default_factory=Episode)
     lessons: Lessons = field(default_factory=Lessons)
+    rifts: Rifts = field(default_factory=Rifts)
     undo: Undo | None = None
     out: list[Instruction] = field(default_factory=list)
 
@@ -169,11 +171,14 @@ class Situation:
     # -- instructions -------------------------------------------------------------------------
 
     def tell(self, reason: str) -> None:
-        """Tell all who ask why they wait, where it is news."""
+        """Tell all who ask why they wait, where it is news; empty: those who are left out."""
         for process in self.roster.joined():
-            if process.told != reason:
-                process.told = reason
-                self.out.append(TellWaiting(process.seat.member, reason))
+            left_out = self.roster.left_out.get(incarnation_of(process.seat.member))
+            words = left_out and f"{process.seat.member.replica_id} {left_out}"
+            words = words or reason
+            if words and process.told != words:
+                process.told = words
+                self.out.append(TellWaiting(process.seat.member, words))
 
     def fence(self, process: Process, reason: str, *, save_stacks: bool = False) -> None:
         """Have a process killed, unless that is under way."""

@@ -138,7 +138,9 @@ class QuorumMachine:
         if not isinstance(event, Beaten) or self._restless or s.now >= self._due:
             self._restless = False
             watch_processes(s)
+            s.roster.leave_out(s.rifts.left_out(s.roster.living(), s.now), s.now)
             convene(s)
+            s.tell("")
             tell_members(s)
             self._due = self._next_moment()
             s.out.append(WakeAt(self._due))
@@ -160,6 +162,7 @@ class QuorumMachine:
         """Return when something may be due that no event announces."""
         s, settings = self._s, self._s.settings
         moments = [s.retry_at, s.episode.hold_until, *s.roster.pauses.values()]
+        moments += s.rifts.moments()
         if s.lost and s.standing is None:
             moments.append(s.started + settings.heartbeat_limit_s)
         for member, process in s.roster.processes.items():
@@ -215,7 +218,8 @@ class QuorumMachine:
         elif s.finished or self._knows_not(join):
             s.announce_again(join.seat)
         else:
-            s.roster.ask(process, join, self._s.now)
+            s.rifts.hear(member, join.report, s.now)
+            s.roster.ask(process, join, s.now)
 
     def _knows_not(self, join: Join) -> bool:
         """Tell whether the asker is in the standing quorum and was never told so."""

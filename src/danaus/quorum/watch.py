@@ -113,6 +113,9 @@ def _why_abort(s: Situation, members: Iterable[MemberId], losses: dict[MemberId,
     if s.holding():
         return ""
     joined = [p for m in members if (p := s.roster.processes.get(m)) and p.join is not None]
+    for process in joined:
+        if process.join is not None and (others := process.join.report.unreached):
+            return f"{process.seat.member} does not reach {', '.join(map(str, others))}"
     if joined and s.now - min(p.joined_at for p in joined) >= s.settings.linger_s:
         return f"{', '.join(str(p.seat.member) for p in joined)} turned to the service"
     return ""

@@ -184,6 +184,11 @@ class Dialling(Opening):
         self._try_connect()
 
     @property
+    def connected(self) -> bool:
+        """Tell whether the machine at the other end has answered."""
+        return self._connected
+
+    @property
     def crowded(self) -> bool:
         # A socket file's full backlog: such a socket polls as writable all the same.
         return not self._connected and self._sock.family == socket.AF_UNIX

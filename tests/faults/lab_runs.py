@@ -1,0 +1,89 @@
+"""Runs over a lab's hosts, and what each must come to, whatever is done to its networks."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from danaus.app.lab import host_agent
+from danaus.app.run_result import RunResult
+from danaus.cli.main import main
+from danaus.ft.ledger import Committed
+from danaus.ft.lineage import merge
+from danaus.testing.faults import Pace
+from danaus.testing.lab import Lab
+from danaus.testing.runs import Running, Shape, running, small_run
+from danaus.testing.watching import RunWatch
+
+STEP_S = 0.2
+FULL_LIMIT_S = 90.0
+
+
+class LabRun:
+    """A run over the hosts of a lab, one replica on each, that takes its time.
+
+    Args:
+        lab: The lab.
+        going: The run.
+        pace: The file that lets it go fast.
+    """
+
+    def __init__(self, lab: Lab, going: Running, pace: Path) -> None:
+        self.lab, self.going, self._pace = lab, going, pace
+        self.watch: RunWatch = going.watch
+
+    def full(self) -> None:
+        """Wait until every replica takes part."""
+        self.watch.until_members(len(self.lab.hosts), limit_s=FULL_LIMIT_S)
+
+    def finish(self) -> RunResult:
+        """Let it run to its end, and check its ledgers."""
+        self._pace.touch()
+        result = self.going.result(120)
+        check_ledgers(self.going.run.folder.path)
+        return result
+
+    def said(self, event: str, **facts: object) -> list[str]:
+        """Return the reasons of an event, in order."""
+        return [str(line.get("reason", "")) for line in self.watch.events(event, **facts)]
+
+    def log(self, replica: int) -> str:
+        """Return what the workers of a replica wrote."""
+        logs = self.going.run.folder.path.rglob(f"*replica-{replica}*.log")
+        return "".join(path.read_text(errors="replace") for path in logs)
+
+
+@contextlib.contextmanager
+def lab_run(path: Path, hosts: int, *, steps: int = 200, **more: object) -> Iterator[LabRun]:
+    """Start a run over a lab of so many hosts."""
+    networks = int(str(more.pop("networks", 1)))
+    with Lab(hosts=hosts, folder=path / "labs", networks=networks, agent=host_agent()) as lab:
+        pace = Pace(STEP_S, until=path / "fast")
+        shape = Shape(replicas=hosts, leaves=hosts, steps=steps)
+        run = small_run(
+            path / "run",
+            shape,
+            observers={f"replica-{n}": (pace,) for n in range(hosts)},
+            hosts=tuple(lab.plan.listening(host) for host in lab.hosts),
+            hosts_secret=lab.secret_path,
+            **more,
+        )
+        with running(run) as going:
+            yield LabRun(lab, going, path / "fast")
+
+
+def check_ledgers(run: Path) -> None:
+    """See that no sample is lost or repeated, and that no two quorums lived side by side."""
+    assert main(["ledger", "verify", str(run)]) == 0
+    epochs = defaultdict(set)
+    for file in merge((run / "ledger").glob("*.jsonl")).files:
+        for line in file.lines:
+            if isinstance(line, Committed):
+                epochs[line.step].add((line.epoch, line.members))
+    assert sorted(epochs) == list(range(1, max(epochs) + 1))
+    assert all(len(each) == 1 for each in epochs.values()), "each step was committed by one quorum"
+    in_order = [min(epochs[step])[0] for step in sorted(epochs)]
+    assert all(a <= b for a, b in itertools.pairwise(in_order)), "one quorum after the other"
