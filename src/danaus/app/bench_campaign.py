@@ -27,7 +27,7 @@ from danaus.model.config import LlamaConfig
 from danaus.train.config import CheckpointConfig, DataConfig, StepConfig
 
 _TAIL_STEPS = 60
-_ROOM = 2.5
+_ROOM = 1.5
 """So many times the steps between faults: some wait until a host is back, with its imports."""
 _PLAIN_LIMIT_S = 1800.0
 HANG_LIMIT_S = 3.0

@@ -112,7 +112,7 @@ def by_kind(figures: Sequence[FaultFigure]) -> list[KindFigure]:
 def label(asked: Asked) -> str:
     """Return how a fault is told apart from others of its kind in a table."""
     words = [asked.kind.value]
-    if asked.kind in (FaultKind.HANG, FaultKind.FLIP_BIT, FaultKind.NAN, FaultKind.CLOCK_JUMP):
+    if asked.where not in (None, "stop", "process"):
         words.append(asked.where or "")
     if asked.process not in (None, "worker", "host_agent") or (
         asked.process == "host_agent" and asked.kind is not FaultKind.PREEMPT
@@ -124,7 +124,7 @@ def label(asked: Asked) -> str:
         words.append(f"{asked.for_s:g}s")
     if asked.at_phase is not None:
         words.append(f"at {asked.at_phase}")
-    return " ".join(word for word in words if word not in ("", "stop"))
+    return " ".join(word for word in words if word)
 
 
 class _Losses:

@@ -68,6 +68,7 @@ MIX = (
     Part(("clock_jump:where=day",), 2),
     Part(("clock_jump:where=monotonic",), 2),
     Part(("kill_coordinator",), 3),
+    Part(("kill_coordinator:where=disk",), 2),
     Part(("kill_coordinator:for=1s", "kill"), 2),
     Part(("kill_controller",), 1),
     Part(("kill_nursery",), 4),

@@ -186,12 +186,14 @@ def _pair(value: tuple[float, float] | None) -> str:
 
 
 _LIFE_COLUMNS = (
-    "longest-lived", "for", "faults", "memory", "descriptors", "threads", "processor",
+    "process", "for", "faults", "memory", "descriptors", "threads", "processor",
 )  # fmt: skip
 
 
 def _lives(lives: Sequence[Life]) -> Table:
-    table = Table(title="what processes used: first look, last look", box=box.SIMPLE_HEAD)
+    table = Table(
+        title="those that lived longest: what they used at first, at last", box=box.SIMPLE_HEAD
+    )
     for place, name in enumerate(_LIFE_COLUMNS):
         table.add_column(name, justify="right" if place else "left")
     for life in lives:

@@ -1,7 +1,7 @@
 """What the processes of a run use while it goes on: memory, descriptors, threads, processor time.
 
-Owns ``Usage`` and ``UsageWatch``.  A kind of process is told of by its longest-lived member: a leak
-shows there.
+Owns ``Usage`` and ``UsageWatch``.  A kind of process is told of by the one that lived through most
+faults: a leak shows there.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class UsageWatch:
                 yield "worker" if victim.process_id else words, victim
 
     def longest(self) -> list[Life]:
-        """Return the longest life of each kind of process."""
+        """Return of each kind of process the life that most faults fell into."""
         kinds = dict.fromkeys(life.kind for life in self._lives.values())
         return [
             max((life for life in self._lives.values() if life.kind == kind), key=_lived)
@@ -111,8 +111,8 @@ class UsageWatch:
         ]
 
 
-def _lived(life: Life) -> float:
-    return life.lived_s
+def _lived(life: Life) -> tuple[int, float]:
+    return life.num_faults, life.lived_s
 
 
 def usage(pid: int) -> Usage | None:

@@ -4,8 +4,8 @@ Owns ``Fault`` and ``faults``, pure functions of a ``RunRecord``.  All times com
 one machine.  The three durations of a fault are
 
     noticed after           from the fault to the first word that danaus knows of it
-    survivors stalled for   the longest gap between two committed steps of a replica that was not
-                            hit, less the usual gap, up to full strength again or the next fault
+    survivors stalled for   the longest time in which no replica but the one that was hit committed
+                            a step, less the usual gap, up to full strength again or the next fault
     back at full strength   from the fault to the first step that every replica commits again,
                             the one that was hit among them
 
@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from danaus.app.events import CONTROLLER, SERVICE, Event, FaultKind
 from danaus.app.run_record import Commit, Happening, RunRecord, incarnation_of, replica_of
 
+_LONGEST_STEP_S = 60.0
 _LAST = 64
 """So many commits of all processes hold the newest step."""
 _BITS = (FaultKind.FLIP_BIT, FaultKind.NAN)
@@ -300,16 +301,17 @@ def gaps(commits: Sequence[Commit]) -> list[tuple[float, float]]:
 
 
 def _stalled_s(record: RunRecord, fault: Fault, until: float) -> float | None:
-    """Return the longest gap of a survivor within the fault's time, less the usual gap."""
-    longest = None
-    for replica in record.replicas:
-        own = record.by_replica.get(replica, [])
-        if replica == fault.target or not own:
-            continue
-        before = _before(own, fault.time)
-        usual_s = usual_gap_s(before)
-        for start, end in gaps(own[max(0, len(before) - 1) : len(_before(own, until)) + 1]):
-            if start < until and end > fault.time:
-                over_s = max(0.0, min(end, until) - start - usual_s)
-                longest = over_s if longest is None else max(longest, over_s)
-    return longest
+    """Return the longest time within the fault's in which no survivor committed, less the usual."""
+    until = min(until, record.commits[-1].time) if record.commits else until
+    first = len(_before(record.commits, fault.time - _LONGEST_STEP_S))
+    around = _before(record.commits, until)[first:]
+    times = [commit.time for commit in around if commit.replica != fault.target]
+    if not times:
+        return None
+    usual_s = max(usual_gap_s(_before(each, fault.time)) for each in record.by_replica.values())
+    over_s = [
+        end - max(start, fault.time - usual_s) - usual_s
+        for start, end in itertools.pairwise((*times, until))
+        if end > fault.time
+    ]
+    return max(0.0, *over_s) if over_s else None
