@@ -32,12 +32,14 @@ class OwnedMesh:
     """What process meshes and actor meshes share here.
 
     Attributes:
+        on: The mesh of processes that it lives on; None: it is one itself.
         initialized: Settled once every point exists.
         ended: Settled once the mesh has been stopped.
     """
 
     def __init__(self, mesh_id: str, name: str) -> None:
         self.mesh_id = mesh_id
+        self.on: str | None = None
         self.name = name
         self.initialized: Future[None] = Future(f"{name} to come up")
         self.ended: Future[None] = Future(f"{name} to end")

@@ -60,6 +60,7 @@ class Supervisor:
     def own(self, mesh: OwnedMesh, event: MeshOwned) -> None:
         """Take responsibility for a mesh that is about to be spawned."""
         self._meshes[mesh.mesh_id] = mesh
+        mesh.on = event.on
         if isinstance(mesh, OwnedProcs):
             self._procs_of.update(dict.fromkeys(event.processes, mesh))
         self.handle(event)
@@ -126,9 +127,12 @@ class Supervisor:
             )
 
     def _mesh_ended(self, mesh: OwnedMesh) -> None:
-        self._meshes.pop(mesh.mesh_id, None)
+        # What lived on it has ended with it, as the machine knows too.
+        on_it = [each for each in self._meshes.values() if each.on == mesh.mesh_id]
+        for ended in (mesh, *on_it):
+            self._meshes.pop(ended.mesh_id, None)
+            ended.ended.set_value(None)
         if isinstance(mesh, OwnedProcs):
             for ref in mesh.refs:
                 self._procs_of.pop(ProcessName(ref.job, ref.process_id), None)
-        mesh.ended.set_value(None)
         self.handle(MeshEnded(mesh.mesh_id))

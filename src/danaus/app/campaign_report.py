@@ -82,7 +82,7 @@ def judge(folder: RunFolder, course: Course, reference: tuple[RunRecord, str]) -
     problems = [*course.problems, *_tracebacks(folder)]
     left = course.num_planned - course.num_struck - course.num_missed
     if left > 0:
-        problems.append(f"{left} faults never struck: the run's steps were over before")
+        problems.append(f"{left} faults never struck: the run was over before")
     return Judged(
         same=same,
         verdict=verdict,

@@ -41,6 +41,8 @@ T = TypeVar("T")
 _HEAR_LIMIT_S = 1.0
 _STRIKE_LIMIT_S = 5.0
 _KILL_LIMIT_S = 2.0
+_REMEMBERED = 8
+"""So many lives of a replica may still be heard of: one that could not be killed ends late."""
 _SIBLINGS_LIMIT_S = 0.25
 
 
@@ -141,6 +143,8 @@ class ReplicaKeeper:
             per_host={"ranks": job.num_ranks}, name=self.replica_id, incarnation=incarnation
         )
         self._spawned[procs.mesh_id] = procs
+        while len(self._spawned) > _REMEMBERED:
+            del self._spawned[next(iter(self._spawned))]
         self._workers = workers = procs.spawn("worker", ReplicaWorker, job)
         try:
             async with asyncio.timeout(self._start_limit_s):

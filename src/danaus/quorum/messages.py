@@ -39,11 +39,26 @@ class MemberId(msgspec.Struct, frozen=True, order=True, array_like=True):
         return f"{self.replica_id}/{self.rank}#{self.incarnation}"
 
 
+class Seat(msgspec.Struct, frozen=True):
+    """Where one member process is reached: ``data_address`` by its peers, ``agent_address`` by
+    those who watch or fence it (``process_id`` names it there)."""
+
+    member: MemberId
+    num_ranks: int
+    data_address: str
+    agent_address: str = ""
+    process_id: str = ""
+
+
 class QuorumRecord(msgspec.Struct, frozen=True):
-    """A quorum as those who were told of it remember it: its epoch and every member process."""
+    """A quorum as those who were told of it remember it: its epoch and every member process.
+
+    ``seats`` are those of the members whose host agents can be asked what became of them.
+    """
 
     epoch: Epoch
     members: tuple[MemberId, ...]
+    seats: tuple[Seat, ...] = ()
 
 
 class OpenStep(msgspec.Struct, frozen=True):
@@ -89,17 +104,6 @@ class StepReport(msgspec.Struct, frozen=True):
     done: bool = False
     lineage_term: int = 0
     unreached: tuple[MemberId, ...] = ()
-
-
-class Seat(msgspec.Struct, frozen=True):
-    """Where one member process is reached: ``data_address`` by its peers, ``agent_address`` by
-    those who watch or fence it (``process_id`` names it there)."""
-
-    member: MemberId
-    num_ranks: int
-    data_address: str
-    agent_address: str = ""
-    process_id: str = ""
 
 
 class Learner(msgspec.Struct, frozen=True):
@@ -150,7 +154,8 @@ class Announcement(msgspec.Struct, frozen=True, tag="announcement"):
 
     def record(self) -> QuorumRecord:
         """Return what a member remembers of this quorum."""
-        return QuorumRecord(self.epoch, tuple(seat.member for seat in self.members))
+        watched = tuple(seat for seat in self.members if seat.agent_address)
+        return QuorumRecord(self.epoch, tuple(seat.member for seat in self.members), watched)
 
 
 # -- replica -> service ---------------------------------------------------------------------

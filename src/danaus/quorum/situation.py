@@ -17,6 +17,7 @@ from danaus.quorum.events import (
     Announce,
     Fence,
     Instruction,
+    ProbeProcess,
     QuorumSettings,
     Refuse,
     TellWaiting,
@@ -165,8 +166,13 @@ class Situation:
         if known is None or record.epoch > known.epoch:
             self.heard = record
             ranks = Counter(incarnation_of(member) for member in record.members)
+            seats = {seat.member: seat for seat in record.seats}
             for member in record.members:
-                self.roster.expect(Seat(member, ranks[incarnation_of(member)], ""), self.now)
+                seat = seats.get(member) or Seat(member, ranks[incarnation_of(member)], "")
+                if seat.agent_address and member not in self.roster.processes:
+                    # It may have died while nobody watched, and will never say so itself.
+                    self.out.append(ProbeProcess(seat))
+                self.roster.expect(seat, self.now)
 
     # -- instructions -------------------------------------------------------------------------
 
