@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+from danaus.actor import procfs
+from danaus.app.events import Event
 from danaus.app.lab import host_agent
 from danaus.app.run_result import RunResult
 from danaus.cli.main import main
@@ -59,20 +62,28 @@ class LabRun:
 @contextlib.contextmanager
 def lab_run(path: Path, hosts: int, *, steps: int = 200, **more: object) -> Iterator[LabRun]:
     """Start a run over a lab of so many hosts."""
-    networks = int(str(more.pop("networks", 1)))
-    with Lab(hosts=hosts, folder=path / "labs", networks=networks, agent=host_agent()) as lab:
-        pace = Pace(STEP_S, until=path / "fast")
-        shape = Shape(replicas=hosts, leaves=hosts, steps=steps)
-        run = small_run(
-            path / "run",
-            shape,
-            observers={f"replica-{n}": (pace,) for n in range(hosts)},
-            hosts=tuple(lab.plan.listening(host) for host in lab.hosts),
-            hosts_secret=lab.secret_path,
-            **more,
-        )
-        with running(run) as going:
-            yield LabRun(lab, going, path / "fast")
+    with Lab(hosts=hosts, folder=path / "labs", agent=host_agent()) as lab:
+        listening = tuple(lab.plan.listening(host) for host in lab.hosts)
+        with run_over(lab, path, listening, steps=steps, **more) as run:
+            yield run
+
+
+@contextlib.contextmanager
+def run_over(
+    lab: Lab, path: Path, listening: tuple[str, ...], *, steps: int, **more: object
+) -> Iterator[LabRun]:
+    """Start a run over hosts that listen at these addresses."""
+    pace = Pace(STEP_S, until=path / "fast")
+    run = small_run(
+        path / "run",
+        Shape(replicas=len(listening), leaves=len(listening), steps=steps),
+        observers={f"replica-{n}": (pace,) for n in range(len(listening))},
+        hosts=listening,
+        hosts_secret=lab.secret_path,
+        **more,
+    )
+    with running(run) as going:
+        yield LabRun(lab, going, path / "fast")
 
 
 def check_ledgers(run: Path) -> None:
@@ -87,3 +98,26 @@ def check_ledgers(run: Path) -> None:
     assert all(len(each) == 1 for each in epochs.values()), "each step was committed by one quorum"
     in_order = [min(epochs[step])[0] for step in sorted(epochs)]
     assert all(a <= b for a, b in itertools.pairwise(in_order)), "one quorum after the other"
+
+
+def processes_of(lab: Lab, host: str) -> list[int]:
+    """Return all processes of a host but its first, which holds it together."""
+    first = lab.pid(host)
+    assert first is not None
+    inside = os.readlink(f"/proc/{first}/ns/pid")
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):  # it has ended
+            if entry.name.isdigit() and os.readlink(entry / "ns" / "pid") == inside:
+                found.append(int(entry.name))
+    return sorted(pid for pid in found if pid != first)
+
+
+def pid_here(run: LabRun, host: str, event: Event, **facts: object) -> int:
+    """Return the pid, as seen from here, of the process of a host that an event told of last."""
+    line = run.watch.events(event, **facts)[-1]
+    first = run.lab.pid(host)
+    assert first is not None
+    pid = procfs.pid_here(line.get("agent_pid") or line["pid"], first)
+    assert pid is not None
+    return pid
