@@ -113,10 +113,10 @@ def processes_of(lab: Lab, host: str) -> list[int]:
     return sorted(pid for pid in found if pid != first)
 
 
-def pid_here(run: LabRun, host: str, event: Event, **facts: object) -> int:
+def pid_here(run: LabRun, node: str, event: Event, /, **facts: object) -> int:
     """Return the pid, as seen from here, of the process of a host that an event told of last."""
     line = run.watch.events(event, **facts)[-1]
-    first = run.lab.pid(host)
+    first = run.lab.pid(node)
     assert first is not None
     pid = procfs.pid_here(line.get("agent_pid") or line["pid"], first)
     assert pid is not None

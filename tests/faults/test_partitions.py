@@ -6,7 +6,7 @@ import pytest
 from tests.faults.lab_runs import lab_run
 
 from danaus.app.events import Event
-from danaus.testing.lab import Link, missing
+from danaus.testing.lab import CONTROLLER, Link, missing
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 
@@ -39,7 +39,43 @@ def test_hosts_that_do_not_reach_each_other_or_are_slow_or_crash(tmp_path, undis
         lab.crash("host1")
         watch.until_members(2, limit_s=60)
         watch.until("it to be waited for", lambda: watch.events(Event.HOST_WAITED_FOR), 40)
-        assert "its machine does not answer" in run.said(Event.HOST_WAITED_FOR)[-1]
+        for event in (Event.HOST_LOST, Event.HOST_WAITED_FOR):
+            assert "its machine does not answer" in run.said(event)[-1]
         lab.start("host1")
         run.full()
         assert run.finish().sha256 == undisturbed(run.going.run)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_host_that_is_cut_off_one_way_is_left_behind_and_comes_back(tmp_path, undisturbed):
+    with lab_run(tmp_path, 3, hang_limit_s=None) as run:
+        lab, watch = run.lab, run.watch
+        run.full()
+        for times, (start, end) in enumerate((("host2", CONTROLLER), (CONTROLLER, "host2"))):
+            lab.cut(start, end, one_way=True)
+            watch.until_members(2, limit_s=60)
+            watch.until("it to be lost", lambda n=times: watch.events(Event.HOST_LOST)[n:], 40)
+            watch.until_moved(5)
+            lab.heal()
+            run.full()
+        assert run.finish().sha256 == undisturbed(run.going.run)
+        assert {
+            line["replica"] for line in watch.events(Event.PROCESS_EXITED, kind="host_lost")
+        } == {"replica-1"}
+        assert not watch.events(Event.HANG_NOTICED)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_nobody_is_evicted_for_a_network_that_is_slow(tmp_path, undisturbed):
+    with lab_run(tmp_path, 3, steps=60, hang_limit_s=None) as run:
+        run.full()
+        run.lab.link("host1", Link(delay_s=0.1, loss=0.02))
+        run.lab.link("host2", Link(rate_mbit=5))
+        run.watch.until_moved(20, limit_s=120)
+        run.lab.heal()
+        assert run.finish().sha256 == undisturbed(run.going.run)
+        assert not run.watch.events(Event.PROCESS_EXITED, expected=False)
+        assert not run.watch.events(Event.HANG_NOTICED)
+        assert len(run.watch.events(Event.QUORUM_ANNOUNCED)) == 2, "the first, and the end"

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from danaus.actor import agent_messages as talk
 from danaus.actor.identity import HostRef
-from danaus.core.errors import ChannelClosed, DanausError
+from danaus.core.errors import ChannelClosed, DanausError, DeadlinePassed
 from danaus.wire.address import Address
 from danaus.wire.lifecycle import ProcessExited
 from danaus.wire.looking import look_for
@@ -30,6 +30,12 @@ _PROBE_LIMIT_S = 1.0
 _OPEN_LIMIT_S = 5.0
 _LOOKS_PER_LIMIT = 10
 _LOOK_AGAIN_S = 0.2
+_TIMED_OUT = "no answer"
+_NO_ANSWER = {
+    "there": "it accepts connections and does not answer",
+    "gone": "nobody listens there any more",
+    "unknown": "its machine does not answer",
+}
 
 
 class AgentListener(Protocol):
@@ -181,13 +187,15 @@ class AgentLink:
 
     async def _look_into(self, silent_s: float) -> None:
         """Probe an agent that is silent: an answer means that only the connection is stuck."""
-        why_not = await self._probe()
+        address = Address.parse(self.host.agent_address)
+        why_not, found = await asyncio.gather(self._probe(), look_for(address, _PROBE_LIMIT_S))
         if not why_not:
             self._heard = self._loop.time()
             if self._session is not None:
                 self._session.drop_connection(f"nothing came over it for {silent_s:.1f} s")
         elif self._patience.cut_off is None or not await self._patience.cut_off():
-            self.lose(f"it was silent for {silent_s:.1f} s and a probe failed: {why_not}")
+            words = _NO_ANSWER[found] if why_not == _TIMED_OUT else why_not
+            self.lose(f"it was silent for {silent_s:.1f} s and a probe failed: {words}")
 
     async def _probe(self) -> str:
         """Ask on a second connection; return why there was no answer (P-2)."""
@@ -204,8 +212,10 @@ class AgentLink:
                     await session.receive()
                 finally:
                     session.end("a probe", clean=True)
-        except (DanausError, TimeoutError) as error:
-            return str(error) or "no answer"
+        except (DeadlinePassed, TimeoutError):
+            return _TIMED_OUT
+        except DanausError as error:
+            return str(error)
         return ""
 
     def _arrived(self, parts: list[bytearray]) -> None:
