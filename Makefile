@@ -2,6 +2,7 @@
 #
 #   make demo ARGS="--replicas 4"     arguments for `danaus demo`
 #   make test ARGS="-k quorum"        arguments for pytest
+#   make test JOBS=1                  tests one after the other
 #   make demo PYTHON=python3.12       another interpreter
 #   make demo TORCH_INSTALL="..."     what pip is told in order to install torch
 
@@ -11,6 +12,8 @@ BIN           := $(VENV)/bin
 CONSTRAINTS   := constraints.txt
 TORCH_INSTALL ?= torch -c $(CONSTRAINTS)
 ARGS          ?=
+# Most tests wait for processes most of the time.
+JOBS          ?= 3
 TYPED         := src $(wildcard examples tests/typing)
 
 GROUND     := pyproject.toml $(CONSTRAINTS) tools/ground.sh
@@ -27,7 +30,7 @@ demo: $(RUN_STAMP) ## Train a small model through real failures (about 90 s on t
 	@$(BIN)/danaus demo $(ARGS)
 
 test: check ## Set up what is needed, then run all checks and all tests but the slow ones
-	$(BIN)/python -m pytest -m "not slow and not gpu" $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not slow and not gpu" $(ARGS)
 
 check: lint ## Style, types and imports only
 	$(BIN)/mypy $(TYPED)

@@ -67,6 +67,13 @@ def _nothing_outlives_a_test_of_processes(request):
         request.getfixturevalue("no_leaks")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Have the tests that make labs run one after the other: some count what is on the machine."""
+    for item in items:
+        if "Lab" in dir(getattr(item, "module", None)) or "lab" in item.path.parts:
+            item.add_marker(pytest.mark.xdist_group("lab"))
+
+
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     folder = _folder(TESTS / report.nodeid.partition("::")[0].removeprefix("tests/"))
     _seconds[folder] += report.duration
