@@ -30,7 +30,7 @@ demo: $(RUN_STAMP) ## Train a small model through real failures (about 90 s on t
 	@$(BIN)/danaus demo $(ARGS)
 
 test: check ## Set up what is needed, then run all checks and all tests but the slow ones
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not slow and not gpu" $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not slow and not strict and not gpu" $(ARGS)
 
 check: lint ## Style, types and imports only
 	$(BIN)/mypy $(TYPED)
@@ -40,8 +40,8 @@ lint: $(TEST_STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-logo
 
-nightly: $(TEST_STAMP) ## The slow tests, and a thousand faults on one run
-	$(BIN)/python -m pytest -m "slow and not gpu" $(ARGS)
+nightly: $(TEST_STAMP) ## The slow tests, and those that hold time limits, and a thousand faults on one run
+	$(BIN)/python -m pytest -m "(slow or strict) and not gpu" $(ARGS)
 	$(BIN)/danaus bench campaign --faults 1000
 
 setup: $(TEST_STAMP) ## Only make the virtual environment

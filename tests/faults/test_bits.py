@@ -7,7 +7,7 @@ from danaus.ft.observer import Moment
 from danaus.testing.faults import FORWARD, REDUCE, VOTE, Pace, Strike
 from danaus.testing.runs import Shape, running, small_run
 
-STEPS = 40
+STEPS = 100
 """Room for every strike; once all have hit and all are back, the rest takes no time."""
 ALONE_STEP_S = 0.4
 """A step takes so long while somebody is away, so that the run does not end before his return."""

@@ -33,7 +33,7 @@ who is about to ask for the next quorum when another was evicted; between vote a
 
 @pytest.mark.timeout(240)
 def test_whoever_is_stopped_is_evicted_alone(tmp_path, undisturbed):
-    shape = Shape(replicas=3, ranks=2, leaves=7, steps=40)
+    shape = Shape(replicas=3, ranks=2, leaves=7, steps=100)
     pace = Pace(0.4, until=tmp_path / "all have hit", below=shape.replicas)
     observers = {name: (*strikes, pace) for name, strikes in STOPS.items()}
     planned = {strike.id_of(name) for name, each in STOPS.items() for strike in each}

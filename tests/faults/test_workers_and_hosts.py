@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from danaus.actor import Actor, SupervisionError, concurrent_endpoint, context, endpoint
+from danaus.actor.procfs import read_stat
 from danaus.testing.hosts import wait_for_state
 from danaus.wire.address import Address
 from danaus.wire.lifecycle import (
@@ -29,7 +30,7 @@ from danaus.wire.secret import Secret
 from danaus.wire.session import open_session
 
 LIMIT_S = 20.0
-SOON_S = 2.0  # at once, on a machine that does other things too
+SOON_S = 4.5  # within the heartbeat limit of 5 s: the kernel has told, not silence
 
 
 class Trainer(Actor):
@@ -76,12 +77,10 @@ def test_a_killed_worker_ends_calls_and_is_told_to_its_owner_with_its_last_words
     call = trainers.slice(r=1).train.call_one("last words")
     assert trainers.slice(r=1).has_begun.call_one().get(LIMIT_S)
     pid = procs.pids()["host0/w/1#0"]
-    begin = time.monotonic()
     os.kill(pid, signal.SIGKILL)
     with pytest.raises(SupervisionError) as caught:
         call.get(LIMIT_S)
-    failure = one.failure()
-    assert time.monotonic() - begin < SOON_S
+    failure = one.failure(SOON_S)
     assert caught.value.signal == failure.signal == "SIGKILL"
     assert caught.value.log_tail == failure.log_tail == ("last words",)
     assert (failure.kind, failure.ranks, failure.mesh) == ("signal", (1,), "w")
@@ -115,11 +114,12 @@ def test_a_worker_that_exits_is_told_with_its_exit_code(one, code):
 
 def test_a_restart_of_a_rank_set_costs_a_fork(one):
     procs, _ = start(one)
+    nursery = one.nursery_pid(0)
     procs.kill().get(LIMIT_S)
-    begin = time.monotonic()
     _, trainers = start(one, incarnation=1)
-    assert time.monotonic() - begin < SOON_S
-    assert len(set(trainers.alive.call().get(LIMIT_S).values())) == 2
+    pids = set(trainers.alive.call().get(LIMIT_S).values())
+    assert len(pids) == 2
+    assert {read_stat(pid).parent for pid in pids} == {nursery}
     assert not one.has_failed
 
 
