@@ -222,3 +222,47 @@ def test_a_ledger_of_two_writers_is_left_out_with_a_note(tmp_path: Path) -> None
 
 def test_no_commit_no_usual_gap() -> None:
     assert usual_gap_s([]) == 0.0
+
+
+def test_what_befalls_a_victim_again_is_not_put_down_to_the_older_fault(tmp_path: Path) -> None:
+    story = StoryTeller(tmp_path)
+    story.run(10)
+    story.record("fault_injected", fault="s", kind="slow", target="replica-1", incarnation=0)
+    story.run(10)
+    story.kill("replica-1")
+    story.run(5)
+    slow, kill = faults(read_run(tmp_path))
+
+    assert slow.noticed_after_s is None
+    assert kill.noticed_after_s == pytest.approx(0.004, abs=1e-5)
+
+
+def test_the_absence_of_another_victim_is_no_stall_of_the_survivors(tmp_path: Path) -> None:
+    story = StoryTeller(tmp_path)
+    story.run(10)
+    del story.alive["replica-1"]
+    story.announce()
+    story.run(10)
+    story.record("fault_injected", fault="c", kind="kill_coordinator", target=SERVICE)
+    story.record("service_exited", pid=1, signal="SIGKILL", expected=False)
+    story.run(20)
+    story.alive["replica-1"] = 1
+    story.announce()
+    story.run(10)
+    (fault,) = faults(read_run(tmp_path))
+
+    assert fault.stalled_s == pytest.approx(0.0, abs=0.15)
+
+
+def test_a_killed_controller_is_back_when_all_take_part_again(tmp_path: Path) -> None:
+    story = StoryTeller(tmp_path)
+    story.run(10)
+    story.record("fault_injected", fault="k", kind="kill_controller", target="controller")
+    story.now += 2.0
+    story.record("run_started", resume=True, replicas=story.names)
+    story.now += 1.0
+    story.run(3)
+    (fault,) = faults(read_run(tmp_path))
+
+    assert fault.noticed_after_s == pytest.approx(2.0, abs=1e-5)
+    assert fault.back_after_s == pytest.approx(3.2, abs=1e-5)

@@ -1,8 +1,10 @@
-"""Deadlines follow the clock that they are given."""
+"""Deadlines follow the clock that they are given; what is written down follows the kernel's."""
+
+import time
 
 import pytest
 
-from danaus.core.clock import Deadline, MonotonicClock
+from danaus.core.clock import Deadline, MonotonicClock, time_of_day
 from danaus.core.errors import DeadlinePassed
 from danaus.testing.clock import ManualClock
 
@@ -33,3 +35,10 @@ def test_the_machines_clock_never_falls():
     readings = [clock.now() for _ in range(100)]
     assert readings == sorted(readings)
     assert Deadline.after(60.0).remaining_s() > 59.0
+
+
+def test_a_leap_of_the_steady_clock_on_purpose_leaves_the_time_that_is_written_down(monkeypatch):
+    before, read = time_of_day(), time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: read() + 3600.0)
+    assert MonotonicClock().now() > read() + 3500.0
+    assert 0.0 <= time_of_day() - before < 1800.0
