@@ -203,8 +203,8 @@ class Roster:
             return reason
         if not self.is_newest(of):
             return "was replaced by a newer incarnation"
-        if why := self.left_out.get(of):
-            return why
+        if (why := self.left_out.get(of)) and self.has_joined(of):
+            return why  # one that has not asked is waited for: nobody unfenced is left behind
         until = self.pauses.get(of, now)
         return f"tries to learn again in {until - now:.1f} s" if until > now else ""
 

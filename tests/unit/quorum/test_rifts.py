@@ -94,3 +94,15 @@ def test_one_that_waits_for_the_other_of_a_pair_is_taken_back_when_that_dies() -
     town.die(b)
     town.join(a)
     assert names(town.last) == ["a", "c"]
+
+
+def test_one_that_has_not_asked_yet_is_waited_for_before_it_is_left_out() -> None:
+    town = Town()
+    a, b, c = town.start("a", "b", "c")
+    before = town.last.epoch
+    fail_to_form(town, b, c)
+    town.join(a)
+    assert town.last.epoch == before, "c is neither fenced nor has it promised anything"
+    town.join(c)
+    assert names(town.last) == ["a", "b"]
+    assert c.waiting.startswith("c is out of reach of b (")
