@@ -75,7 +75,7 @@ def test_stopped_in_every_way_and_resumed_it_comes_to_the_same_bits(tmp_path, no
     folder = tmp_path / "a"
     with started(tmp_path, "a", 60, on_terminal=True) as run:
         run.wait_until(lambda: checkpoints(folder))
-        run.wait_for(r"step \d+/60 .*loss .*tokens/s.*2 of 2")
+        run.wait_for(r"step \d+/60 .*loss .*tokens/s.*●●")
         run.ctrl_c()
         assert run.wait(limit_s=15.0) == 130
     assert re.search(r"stopped after step \d+ \(Ctrl-C\); go on with: .* --resume a", run.text)

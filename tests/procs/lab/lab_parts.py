@@ -20,6 +20,7 @@ from danaus.testing.lab import Lab
 LIMIT_S = 20.0
 PORT = 7301
 MANY = range(200)
+"""What is sent; a node's kernel sends a few frames of its own, so that more may be dropped."""
 _ECHO = (
     "import socket, sys\n"
     "listener = socket.create_server((sys.argv[1], int(sys.argv[2])))\n"

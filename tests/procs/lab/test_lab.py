@@ -84,7 +84,7 @@ def test_a_cut_one_way_lets_frames_through_the_other_way(lab):
     with Datagrams(lab, "host1", "host2") as there, Datagrams(lab, "host2", "host1") as back:
         there.send(*MANY)
         back.send(*MANY)
-        wait(lambda: lab.dropped("cut host1 host2") == len(MANY), "each frame to be dropped")
+        wait(lambda: lab.dropped("cut host1 host2") >= len(MANY), "each frame to be dropped")
         wait(lambda: len(back.read()) == len(MANY), "each frame the other way")
         assert there.read() == []
         lab.heal("host1", "host2")
@@ -102,7 +102,7 @@ def test_a_cut_is_between_two_only(lab, ipv6):
     ):
         for each in (cut, other, ours):
             each.send(*MANY)
-        wait(lambda: lab.dropped("cut host2 host1") == len(MANY), "each frame to be dropped")
+        wait(lambda: lab.dropped("cut host2 host1") >= len(MANY), "each frame to be dropped")
         wait(lambda: len(other.read()) == len(ours.read()) == len(MANY), "the others' frames")
         assert cut.read() == []
 
@@ -112,8 +112,8 @@ def test_a_cut_from_everybody_is_from_the_controller_too(lab):
     with Datagrams(lab, CONTROLLER, "host1") as ours, Datagrams(lab, "host1", "host3") as theirs:
         ours.send(*MANY)
         theirs.send(*MANY)
-        wait(lambda: lab.dropped("cut controller host1") == len(MANY), "frames to be dropped")
-        wait(lambda: lab.dropped("cut host1 host3") == len(MANY), "frames to be dropped")
+        wait(lambda: lab.dropped("cut controller host1") >= len(MANY), "frames to be dropped")
+        wait(lambda: lab.dropped("cut host1 host3") >= len(MANY), "frames to be dropped")
         assert ours.read() == theirs.read() == []
 
 
@@ -138,7 +138,7 @@ def test_a_share_of_the_frames_is_lost(lab):
         for frames, rule in ((there, "lost from host1"), (back, "lost to host1")):
             frames.send(*MANY)
             wait(
-                lambda f=frames, r=rule: len(f.read()) + lab.dropped(r) == len(MANY),
+                lambda f=frames, r=rule: len(f.read()) + lab.dropped(r) >= len(MANY),
                 "each frame to come or to be lost",
             )
             assert 0 < len(frames.got) < len(MANY)
@@ -176,7 +176,7 @@ def test_the_controller_s_way_can_be_slow_too(lab):
         with Datagrams(lab, CONTROLLER, "host2") as frames:
             frames.send(*MANY)
             wait(
-                lambda f=frames: len(f.read()) + lab.dropped("lost from controller") == len(MANY),
+                lambda f=frames: len(f.read()) + lab.dropped("lost from controller") >= len(MANY),
                 "each frame to come or to be lost",
             )
 
