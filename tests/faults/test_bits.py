@@ -44,7 +44,7 @@ PLANS = {
             "replica-0": (Strike(FORWARD, 2, rank=1), Strike(VOTE, 9, at_strength=3)),
             "replica-1": (
                 Strike(REDUCE, 4, rank=1, at_strength=3),
-                Strike(Moment.LEARNING),
+                Strike(Moment.LEARNING, incarnation=1),
                 Strike(FORWARD, rank=1, incarnation=2),
             ),
             "replica-2": (

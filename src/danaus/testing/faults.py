@@ -8,10 +8,13 @@ to the run's journal just before, so that a test can tell that it really hit.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
+import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from danaus.actor.process_runtime import context
 from danaus.app.chaos_inside import Occasions, claim, record_strike
@@ -21,6 +24,7 @@ from danaus.ft.ledger import Committed
 from danaus.ft.observer import Observer
 from danaus.ft.work import StepResult
 from danaus.train.replica import ReplicaWork
+from danaus.wire.position import Phase
 
 __all__ = ["FORWARD", "JOIN", "REDUCE", "VOTE", "Pace", "Strike"]
 
@@ -44,8 +48,8 @@ class Strike:
         incarnation: Of the victim; None: whichever comes first.
         rank: Of the victim.
         number: Signal to send.
-        at_strength: Strike only once so many replicas have committed a step together since the
-            last strike of the run.
+        at_strength: Strike only once so many replicas have committed a step together that they
+            began after the last strike of the run.
         name: Of the strike; of those with the same name the first to come hits, the others do not.
     """
 
@@ -73,26 +77,33 @@ class _Striker(Occasions):
     def __init__(self, strike: Strike, work: ReplicaWork) -> None:
         super().__init__(work)
         self._strike = strike
-        self._strong_at = 0.0
+        self._step = 0
+        self._began_at = self._strong_at = 0.0
         self._over = False
         if strike.where == FORWARD:
             self.watch_forward()
 
+    def entered(self, step: int, phase: Phase, number: int) -> None:
+        if phase is Phase.COMPUTE and step != self._step:
+            self._step, self._began_at = step, time.monotonic()
+        super().entered(step, phase, number)
+
     def committed(self, line: Committed, result: StepResult) -> None:
         if len(line.leaves) >= self._strike.at_strength:
-            self._strong_at = line.at
+            self._strong_at = self._began_at
 
     def reach(self, where: str, step: int) -> None:
         strike = self._strike
         if self._over or where != strike.where or step < strike.step:
             return
-        run_dir = Path(context().proc.run_dir)
-        if strike.at_strength and self._strong_at <= _last_strike(run_dir):
-            return
-        self._over = True
         place = self.work.place
         name = strike.id_of(place.replica_id)
-        if claim(run_dir, name):
+        with _LastStrike(Path(context().proc.run_dir)) as last:
+            if strike.at_strength and self._strong_at <= last.at:
+                return
+            self._over = True
+            if not claim(last.run_dir, name):
+                return
             record_strike(
                 place,
                 name,
@@ -101,10 +112,35 @@ class _Striker(Occasions):
                 step=step,
                 where=where,
             )
-            os.kill(os.getpid(), strike.number)
+            last.write()
+        os.kill(os.getpid(), strike.number)
 
 
-def _last_strike(run_dir: Path) -> float:
-    """Return when the run was last struck."""
-    struck = (run_dir / "control").glob("strike-*")
-    return max((each.stat().st_mtime for each in struck), default=0.0)
+class _LastStrike:
+    """When a run was last struck, held by one victim at a time: two never strike on one reading.
+
+    Args:
+        run_dir: The run's folder.
+
+    Attributes:
+        at: In this machine's steady time.
+    """
+
+    def __init__(self, run_dir: Path) -> None:
+        self.run_dir = run_dir
+
+    def __enter__(self) -> Self:
+        self._file = (self.run_dir / "control" / "last-strike").open("a+")
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        self._file.seek(0)
+        self.at = float(self._file.read() or 0)
+        return self
+
+    def write(self) -> None:
+        """Write down that it is struck now."""
+        self._file.truncate(0)
+        self._file.write(repr(time.monotonic()))
+        self._file.flush()
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
