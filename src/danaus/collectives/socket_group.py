@@ -170,6 +170,7 @@ class SocketGroup:
         self, payload: bytes, *, deadline: Deadline, subset: Sequence[str] | None = None
     ) -> dict[str, bytes]:
         check_small(payload)
+        self._received = {}
         chosen = self._names if subset is None else tuple(subset)
         lanes = [lane for lane in self._lanes_of(chosen) if lane is not None]
         with self._in_use:

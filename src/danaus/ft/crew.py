@@ -6,6 +6,7 @@ The reduced gradient outlives its group: it is kept until the next reduction (T-
 
 from __future__ import annotations
 
+import struct
 import threading
 from collections.abc import Callable
 
@@ -41,6 +42,7 @@ EXCHANGE_LIMIT_S = 3600.0
 """An exchange waits for the slowest member's compute; who hangs is judged by progress (P-3)."""
 
 
+_NUMBER = struct.Struct("<d")
 BROKEN = (ExchangeAborted, PeerLost, DeadlinePassed, StaleQuorum)
 """What ends a group: it cannot go on, and the next quorum makes another."""
 
@@ -79,6 +81,8 @@ class Crew:
         self._reduced = torch.empty(0)
         self._plan: ReductionPlan | None = None
         self._subset: tuple[str, ...] = ()
+        self._siblings: tuple[str, ...] = ()
+        self.is_formed = False
         self._members: dict[str, MemberId] = {}
         self.replica_ids: tuple[str, ...] = ()
         self.unreached: tuple[MemberId, ...] = ()
@@ -111,6 +115,7 @@ class Crew:
             group.abort(reason)
         try:
             group.form(Deadline.after(FORM_LIMIT_S))
+            self.is_formed = True
         finally:
             self.unreached = tuple(self._members[name] for name in sorted(group.unreached))
 
@@ -129,6 +134,11 @@ class Crew:
             for member in self._members.values()
             if (member.replica_id, member.rank) == (replica_id, self._me.rank)
         )
+        self._siblings = tuple(
+            str(member)
+            for member in sorted(self._members.values())
+            if member.replica_id == self._me.replica_id
+        )
         by_replica = dict(zip(self.replica_ids, runs, strict=True))
         self.shares = Shares(tuple(sorted(self._members.values())), by_replica)
 
@@ -136,6 +146,7 @@ class Crew:
         """Close the group's connections, so that peers blocked on this member are released."""
         with self._lock:
             group, self._group, self._epoch = self._group, None, None
+        self.is_formed = False
         if group is not None:
             group.close()
 
@@ -176,6 +187,19 @@ class Crew:
             deadline=Deadline.after(EXCHANGE_LIMIT_S),
         )
         return digest(self._reduced)
+
+    def gather(self, number: float) -> tuple[float, ...]:
+        """Give a number to every rank of this replica; return each one's, by rank.
+
+        Raises:
+            BROKEN: The exchange did not finish.
+        """
+        if len(self._siblings) == 1:
+            return (number,)
+        given = self._standing().exchange_small(
+            _NUMBER.pack(number), deadline=Deadline.after(EXCHANGE_LIMIT_S), subset=self._siblings
+        )
+        return tuple(_NUMBER.unpack(given[name])[0] for name in self._siblings)
 
     @property
     def reduced(self) -> Tensor:

@@ -123,6 +123,7 @@ class Participant:
             on_abort=self._notices.abort_exchange,
         )
         self._attempt: Attempt | None = None
+        self._measures: tuple[float, ...] = ()
 
     def _reachable_at(self) -> Address:
         """Return where peers dial this process: those who reach the service reach it (W-4)."""
@@ -186,8 +187,7 @@ class Participant:
             else:
                 event = _CARRY_OUT[type(order)](self, order)
             if event is not None:
-                # What was ordered behind a group that did not form is not wanted any more.
-                todo = deque(self._handle(event))
+                todo.extend(self._handle(event))
 
     def _handle(self, event: on.Event) -> tuple[on.Instruction, ...]:
         known = self._notices.take_change(self._machine.epoch)
@@ -211,7 +211,10 @@ class Participant:
 
     def _stop_before(self, order: on.Compute, leaf: int) -> bool:
         self._enter(order.step, Phase.COMPUTE, leaf)
-        return self._work.agree(self._notices.aborted(order.epoch) is not None)
+        # The ranks of a replica compute together or not at all: whoever has no group to reduce
+        # in still comes here, to say so to those that have.
+        ended = not self._crew.is_formed or self._notices.aborted(order.epoch) is not None
+        return self._work.agree(ended)
 
     def _computed(self, order: on.Compute) -> on.Event:
         attempt = self._attempt
@@ -254,6 +257,7 @@ class Participant:
         self._enter(order.step, Phase.REDUCE)
         try:
             digest = self._crew.reduce()
+            self._measures = self._crew.gather(self._work.measure(self._crew.reduced))
         except BROKEN as broken:
             return on.ReductionBroken(order.epoch, order.step, str(broken))
         refusal = self._work.check(order.step, self._crew.reduced) or ""
@@ -304,7 +308,7 @@ class Participant:
 
     def _apply(self, order: on.Apply) -> on.Event:
         self._enter(order.step, Phase.APPLY)
-        result = self._work.apply(order.step, self._crew.reduced)
+        result = self._work.apply(order.step, self._crew.reduced, self._measures)
         fingerprint = self._fingerprint()
         line = self._line(order, result, fingerprint)
         if self._ledger is not None:

@@ -12,6 +12,7 @@ Invariants:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -131,7 +132,11 @@ class PlainWork:
             return "the gradient is not finite"
         return None if float(flat_P[-1]) > 0 else "the step has no tokens"
 
-    def apply(self, step: int, flat_P: Tensor) -> PlainResult:
+    def measure(self, flat_P: Tensor) -> float:
+        """Nothing: such a loop's replicas are of one rank."""
+        return 0.0
+
+    def apply(self, step: int, flat_P: Tensor, measures: Sequence[float] = ()) -> PlainResult:
         loss_sum, num_tokens = float(flat_P[-2]), float(flat_P[-1])
         flat_P[:-_TAIL].div_(num_tokens)
         for parameter, gradient in zip(self._parameters, self._cut(flat_P), strict=True):

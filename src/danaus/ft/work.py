@@ -8,6 +8,7 @@ imports this, so it loads no torch.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -45,8 +46,25 @@ class Work(Protocol):
         """Return why the reduced gradient must not be applied, or None."""
         ...
 
-    def apply(self, step: int, flat_P: Tensor) -> StepResult:
-        """Run the optimiser in place with the summed gradient; the state is ``step``'s then."""
+    def measure(self, flat_P: Tensor) -> float:
+        """Return what the other ranks of this replica must know of this rank's gradient.
+
+        Its squared norm, say: it is exchanged before the vote, since ``apply`` must not wait for
+        anybody.
+        """
+        ...
+
+    def apply(self, step: int, flat_P: Tensor, measures: Sequence[float]) -> StepResult:
+        """Run the optimiser in place with the summed gradient; the state is ``step``'s then.
+
+        A rank may know that the step is committed while another rank of its replica still has to
+        ask for it: nothing here may need the others.
+
+        Args:
+            step: The step.
+            flat_P: The summed gradient.
+            measures: What ``measure`` returned at each rank of this replica, by rank.
+        """
         ...
 
     def state(self) -> dict[str, Tensor]:

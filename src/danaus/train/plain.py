@@ -27,7 +27,7 @@ def plain_step(trainer: Trainer, folder: LeafFolder) -> StepResult:
     refusal = trainer.check(flat)
     if refusal is not None:
         raise ConfigError(f"step {step}: {refusal}", "", "lower optim.lr or look at the data")
-    return trainer.apply(step, flat)
+    return trainer.apply(step, flat, trainer.place.gather(trainer.measure(flat)))
 
 
 def run_plain(

@@ -5,6 +5,7 @@ Owns ``ReplicaWork``, which is a ``ft.work.Work``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from torch import Tensor
@@ -72,8 +73,11 @@ class ReplicaWork:
     def check(self, step: int, flat_P: Tensor) -> str | None:
         return self.trainer.check(flat_P)
 
-    def apply(self, step: int, flat_P: Tensor) -> StepResult:
-        self.last_result = self.trainer.apply(step, flat_P)
+    def measure(self, flat_P: Tensor) -> float:
+        return self.trainer.measure(flat_P)
+
+    def apply(self, step: int, flat_P: Tensor, measures: Sequence[float]) -> StepResult:
+        self.last_result = self.trainer.apply(step, flat_P, measures)
         return self.last_result
 
     def state(self) -> dict[str, Tensor]:

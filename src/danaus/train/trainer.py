@@ -209,22 +209,28 @@ class Trainer:
             return f"{num_tokens:.0f} tokens of {step.num_tokens} were summed"
         return None
 
-    def apply(self, step: int, flat: Tensor) -> StepResult:
-        """Apply a step's reduced gradient, in place.
+    def measure(self, flat: Tensor) -> float:
+        """Return the squared norm of this rank's part of the gradient; changes nothing.
 
-        With several ranks all of them call this together (the norm is gathered).
+        Args:
+            flat: ``[num_elements]`` fp32: the sum over all leaves.
+        """
+        return gradient_norm_square(list(self.layout.views(flat).values()))
+
+    def apply(self, step: int, flat: Tensor, measures: Sequence[float]) -> StepResult:
+        """Apply a step's reduced gradient, in place.
 
         Args:
             step: The step, one above those applied.
             flat: ``[num_elements]`` fp32: the sum over all leaves; scaled in place.
+            measures: What ``measure`` returned at every rank of this replica, by rank.
         """
         if step != self.step + 1:
             raise InternalError("T-1", f"step {step} applied after step {self.step}")
         loss_sum, num_tokens = float(flat[-2]), float(flat[-1])
         gradients = self.layout.views(flat)
         flat[:-TAIL].div_(num_tokens)
-        squares = self.place.gather(gradient_norm_square(list(gradients.values())))
-        grad_norm = sum(squares) ** 0.5
+        grad_norm = sum(measures) ** 0.5 / num_tokens
         clip = self.config.optim.clip_norm
         if clip and grad_norm > clip:
             flat[:-TAIL].mul_(clip / grad_norm)

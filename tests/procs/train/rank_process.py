@@ -53,6 +53,18 @@ def count_reductions(trainer: Trainer) -> int:
     return len(calls)
 
 
+def one_by_one(trainer: Trainer) -> None:
+    """Apply a step at one rank after the other: a rank may know of a commit before its siblings."""
+    step, place = trainer.step + 1, trainer.place
+    flat = trainer.compute_leaf(step, trainer.leaf_microbatches(0)).clone()
+    flat[-1] = trainer.config.step.num_tokens
+    measures = place.gather(trainer.measure(flat))
+    for rank in range(place.size):
+        if rank == place.rank:
+            trainer.apply(step, flat, measures)
+        dist.barrier()
+
+
 def main(rank: int, size: int, folder: Path) -> dict[str, Any]:
     torch.set_num_threads(1)
     dist.init_process_group(
@@ -82,6 +94,7 @@ def main(rank: int, size: int, folder: Path) -> dict[str, Any]:
     again = run_plain(trainer, 2)
     trainer.reset()
     anew = (trainer.sha256(), run_plain(trainer, 4))
+    one_by_one(trainer)
     in_place = places == [tensor.data_ptr() for tensor in trainer.state().values()]
     dist.destroy_process_group()
     return {
@@ -95,6 +108,7 @@ def main(rank: int, size: int, folder: Path) -> dict[str, Any]:
         "losses": [result.loss for result in results],
         "grad_norms": [result.grad_norm for result in results],
         "complete": written.complete,
+        "step": trainer.step,
         "num_elements": trainer.num_elements,
     }
 

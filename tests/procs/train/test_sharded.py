@@ -74,3 +74,4 @@ def test_a_sharded_replica_trains_as_one_process(size: int, tmp_path: Path) -> N
         assert rank["again"] == rank["end"]
         assert rank["anew"] == [rank["start"], rank["end"]]
         assert rank["in_place"]
+        assert rank["step"] == 5, "applied by one rank after the other"

@@ -67,7 +67,7 @@ def shared_step(replicas: list[Trainer]) -> None:
         slots[add.into].add_(slots[add.of])
     for replica in replicas:
         assert replica.check(slots[0]) is None
-        replica.apply(step, slots[0].clone())
+        replica.apply(step, slots[0].clone(), [replica.measure(slots[0])])
 
 
 @pytest.mark.parametrize(("microbatches", "leaf"), [(8, 1), (6, 2), (7, 1), (12, 4)])
@@ -206,7 +206,7 @@ def test_a_declared_buffer_must_exist(text: Path) -> None:
 def test_applying_divides_by_the_tokens_of_the_step_once(text: Path) -> None:
     a = trainer(small(text, clip=0.0))
     flat = filled(a, 96.0)
-    result = a.apply(1, flat)
+    result = a.apply(1, flat, [a.measure(flat)])
     tokens = a.config.step.num_tokens
     assert result.num_tokens == tokens
     assert result.loss == pytest.approx(96.0 / tokens)
@@ -219,7 +219,7 @@ def test_applying_divides_by_the_tokens_of_the_step_once(text: Path) -> None:
 def test_a_long_gradient_is_clipped(text: Path) -> None:
     a = trainer(small(text, clip=0.5))
     flat = filled(a, 1e6)
-    a.apply(1, flat)
+    a.apply(1, flat, [a.measure(flat)])
     assert float(torch.linalg.vector_norm(flat[:-2])) == pytest.approx(0.5, rel=1e-4)
 
 
@@ -249,7 +249,7 @@ def test_steps_come_one_after_the_other(text: Path) -> None:
     with pytest.raises(InternalError, match="T-2"):
         a.compute_leaf(2, [0])
     with pytest.raises(InternalError, match="T-1"):
-        a.apply(2, filled(a))
+        a.apply(2, filled(a), [1.0])
 
 
 def test_state_is_loaded_in_place(text: Path) -> None:
