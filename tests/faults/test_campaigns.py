@@ -30,6 +30,7 @@ def paced(tmp_path):
     return make
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_run_survives_all_that_signals_can_do_to_it(paced, undisturbed, tmp_path):
     guarded = [f"{each}{',' if ':' in each else ':'}all_back=true" for each in OUTSIDE]

@@ -194,6 +194,7 @@ class Broken:
         return Observer()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_replica_that_alone_computes_no_numbers_is_replaced(tmp_path, undisturbed):
     pace = Pace(PACE_S, until=tmp_path / "never", below=3)

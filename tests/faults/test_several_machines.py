@@ -103,6 +103,7 @@ def test_ctrl_c_leaves_the_hosts_waiting_and_nothing_else(tmp_path):
             host.command.wait_for("is done here")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_a_detached_run_goes_on_without_its_controller_and_leaves_the_hosts_waiting(tmp_path):
     text(tmp_path)
@@ -124,6 +125,7 @@ def test_a_detached_run_goes_on_without_its_controller_and_leaves_the_hosts_wait
         service.close()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_replicas_of_a_host_that_stays_away_start_on_another_if_that_is_asked_for(
     tmp_path, undisturbed
@@ -149,6 +151,7 @@ def test_replicas_of_a_host_that_stays_away_start_on_another_if_that_is_asked_fo
             assert going.result(90).sha256 == undisturbed(run)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_two_ranks_of_one_replica_meet_on_their_host(tmp_path, undisturbed):
     with machines(tmp_path, 2) as hosts:

@@ -74,6 +74,7 @@ def _check_refusals(folder: Path) -> None:
         assert says in command.text
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_a_plan_may_kill_its_own_controller_and_the_run_goes_on_when_it_is_resumed(
     tmp_path,

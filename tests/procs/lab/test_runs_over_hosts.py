@@ -17,6 +17,7 @@ SHAPE = Shape(replicas=3, leaves=3, steps=120)
 STEP_S = 0.4
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_cut_host_comes_back_and_a_cut_controller_is_not_missed(tmp_path: Path) -> None:
     with Lab(hosts=3, folder=tmp_path, agent=host_agent()) as lab:
