@@ -57,10 +57,16 @@ def addresses(sites):
 
 
 class Relay:
-    """Stands between a learner and a donor and damages or ends what comes back."""
+    """Stands between a learner and a donor and damages or ends what comes back.
 
-    def __init__(self, target, *, flip_at=(), end_at=None):
+    It lets nothing through before ``opened`` is set.
+    """
+
+    def __init__(self, target, *, flip_at=(), end_at=None, is_open=True):
         self._target, self._flip_at, self._end_at = target, set(flip_at), end_at
+        self.opened = threading.Event()
+        if is_open:
+            self.opened.set()
         # Beside the donor: what is said on this machine alone would be plain.
         host = target.host or "127.0.0.1"
         self._bound = socket.create_server((host, 0))
@@ -76,6 +82,7 @@ class Relay:
             except OSError:
                 return
             self.num_connections += 1
+            self.opened.wait(20)
             if self._target.scheme == "unix":
                 far = socket.socket(socket.AF_UNIX)
                 far.connect(self._target.path)
