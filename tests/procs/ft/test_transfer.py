@@ -281,7 +281,7 @@ def test_a_donor_killed_while_it_serves(tmp_path, survivors):
             other.server.publish(5, named, note="1.4")
         into = empty_like(named)
         transfer = Fetch(
-            {"doomed": doomed.address, **{f"d{n}": relay.address for n, relay in enumerate(relays)}},
+            {"doomed": doomed.address} | {f"d{n}": r.address for n, r in enumerate(relays)},
             shared,
             5,
             into=into,
