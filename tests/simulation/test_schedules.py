@@ -76,6 +76,19 @@ ONCE_FAILED = (
             Fault("replace", "ballot sent", 5, who=1, span=80),
         ),
     ),
+    # Who had committed died with the disk's word of it, and a learner alone knew: all went back.
+    Plan(
+        seed=3712263808,
+        steps=3,
+        slow=30,
+        faults=(
+            Fault("wipe service", "contribution sent", 7, span=80),
+            Fault("kill", "voted", 1, span=5),
+            Fault("wedge", "ballot came", 2, who=3, span=150),
+            Fault("wipe service", "announced", 11, span=20),
+        ),
+        replicas=4,
+    ),
 )
 
 

@@ -74,7 +74,13 @@ def open_outcome(s: Situation) -> Outcome:
         # that it settled can have been committed, and what was settled stands.
         if any(follows(report, stored) for report in reports.values()):
             return stored
-    return resolve(previous, reports)
+    members = set(previous.members)
+    witnesses = {
+        process.seat.member: process.join.report
+        for process in s.roster.joined()
+        if process.join is not None and process.seat.member not in members
+    }
+    return resolve(previous, reports, witnesses)
 
 
 def view_of(s: Situation, outcome: Outcome) -> View:

@@ -21,9 +21,10 @@ from danaus.quorum.messages import MemberId, OpenStep, Outcome, QuorumRecord, St
 _MOST_CAUSES = 2
 
 Reports = Mapping[MemberId, StepReport]
+_NOBODY: Reports = {}
 
 
-def resolve(last: QuorumRecord, reports: Reports) -> Outcome:
+def resolve(last: QuorumRecord, reports: Reports, witnesses: Reports = _NOBODY) -> Outcome:
     """Return what becomes of the step that the members of ``last`` may have left open.
 
     A member of ``last`` that is missing from ``reports`` is dead, restarted, out of reach or of
@@ -32,6 +33,8 @@ def resolve(last: QuorumRecord, reports: Reports) -> Outcome:
     Args:
         last: The last quorum that was announced.
         reports: What those who joined report, by member; others than ``last``'s are ignored.
+        witnesses: What those report who joined and were not in ``last``: whoever has learned a
+            step has it from one who committed it.
 
     Returns:
         The outcome, with its reason in words.
@@ -39,9 +42,11 @@ def resolve(last: QuorumRecord, reports: Reports) -> Outcome:
     survivors = {member: reports[member] for member in last.members if member in reports}
     if not survivors:
         return Outcome(0, "none", "no member of the last quorum has joined")
-    _, committed = max((r.lineage_term, r.committed_step) for r in survivors.values())
+    lineage, committed = max((r.lineage_term, r.committed_step) for r in survivors.values())
     if _lags(survivors, committed):
         return _committed_by_some(survivors, committed)
+    if learned := _learned(survivors, witnesses, lineage=lineage, step=committed + 1):
+        return learned
     if any(_open(report, committed + 1) for report in survivors.values()):
         return _decide(last, survivors, committed + 1)
     fresh = any(
@@ -81,6 +86,21 @@ def _lags(survivors: Reports, committed: int) -> bool:
         report.committed_step == committed - 1 and _open(report, committed) is not None
         for report in survivors.values()
     )
+
+
+def _learned(survivors: Reports, witnesses: Reports, *, lineage: int, step: int) -> Outcome | None:
+    """Return that a step is committed which survivors hold open and somebody else has learned."""
+    held = {kept.epoch for report in survivors.values() if (kept := _open(report, step))}
+    by = [
+        member
+        for member, report in witnesses.items()
+        if (report.lineage_term, report.committed_step) == (lineage, step)
+        and report.committed_epoch in held
+    ]
+    if not by:
+        return None
+    epoch = witnesses[min(by)].committed_epoch
+    return Outcome(step, "commit", f"{_names(by)} has learned step {step}", epoch)
 
 
 def _names(members: list[MemberId]) -> str:

@@ -67,3 +67,10 @@ def test_a_gradient_kept_from_another_attempt_is_not_applied():
     assert not follows(report(kept(vote="refused")), told)
     assert not follows(report(kept(), step=2), told)
     assert [settled_step(report(kept(epoch=e)), told) for e in (E1, E2)] == [3, 4]
+
+
+@pytest.mark.parametrize(("epoch", "verdict"), [(E2, "commit"), (E1, "discard")])
+def test_who_has_learned_the_open_step_knows_that_it_is_committed(epoch, verdict):
+    held = {A0: report(kept()), B0: report(kept(vote="none"))}
+    told = resolve(QuorumRecord(E2, tuple(held)), held, {C0: StepReport(4, "g", epoch)})
+    assert (told.step, told.verdict) == (4, verdict)
