@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from danaus.app.settings import RunConfig
-from danaus.collectives.tree import assign
+from danaus.collectives.tree import assign, plan_reduction
 
 _SLOW_WARNING = 1.3
 
@@ -36,6 +36,11 @@ def opening(settings: RunConfig, path: Path, text: str) -> Iterator[str]:
     each = "1 process" if shard == 1 else f"{shard} processes"
     who = f"by 1 replica of {each}" if replicas == 1 else f"by {replicas} replicas of {each} each"
     yield f"steps  {step.num_steps:,} of {step.num_tokens:,} tokens, {who}"
+    if (partials := most_partials(step.num_leaves, replicas)) > 1:
+        yield (
+            f"       gradients travel as up to {partials} partial sums a replica, "
+            f"{(partials + 1) / 2:g} times the bytes of a ring"
+        )
     if costs := dict(cost_of_losses(settings)):
         yield f"       {_cost_words(costs, settings)}"
 
@@ -56,6 +61,16 @@ def _times(ratio: float) -> str:
 
 def _uneven(settings: RunConfig) -> str:
     return f"its {settings.step.num_leaves} leaves are shared unevenly; more of them would help"
+
+
+def most_partials(num_leaves: int, replicas: int) -> int:
+    """Return how many partial sums a replica sends in a step, of the one that sends most (T-4).
+
+    With one each, as where each has a power of two of the leaves, a replica sends the bytes of a
+    ring; each further one adds half of them.
+    """
+    plan = plan_reduction(num_leaves, assign(num_leaves, replicas))
+    return max(len(nodes) for nodes in plan.nodes)
 
 
 def cost_of_losses(settings: RunConfig) -> Iterator[tuple[int, float]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from danaus.app.opening import cost_of_losses, opening
+from danaus.app.opening import cost_of_losses, most_partials, opening
 from danaus.app.settings import RunConfig
 from danaus.train.config import ParallelConfig, StepConfig
 
@@ -19,6 +19,7 @@ def test_what_is_trained_on_what_is_said() -> None:
         "text   a book, 7 bytes of 1 file",
         "model  Llama, 377,472 parameters (2 layers of width 128)",
         "steps  400 of 2,048 tokens, by 3 replicas of 1 process each",
+        "       gradients travel as up to 2 partial sums a replica, 1.5 times the bytes of a ring",
     ]
     assert cost.strip() == (
         "with 1 replica lost a step takes up to 1.33 times as long, with 2 lost up to 2.67 times "
@@ -32,6 +33,15 @@ def test_one_replica_has_nothing_to_lose() -> None:
     assert list(opening(config, Path("a"), "t"))[3:] == [
         "steps  400 of 2,048 tokens, by 1 replica of 2 processes"
     ]
+
+
+@pytest.mark.parametrize(
+    ("leaves", "replicas", "partials"), [(8, 1, 1), (8, 2, 1), (8, 4, 1), (8, 3, 2), (7, 3, 1)]
+)
+def test_a_replica_sends_one_partial_for_each_subtree_that_it_holds(
+    leaves, replicas, partials
+) -> None:
+    assert most_partials(leaves, replicas) == partials
 
 
 @pytest.mark.parametrize(
