@@ -23,7 +23,7 @@ def _debug() -> TrainConfig:
 
 
 def _debug_slow() -> TrainConfig:
-    step = StepConfig(num_microbatches=32, leaf_size=4, microbatch_size=6, num_steps=30)
+    step = StepConfig(num_microbatches=32, leaf_size=1, microbatch_size=6, num_steps=30)
     return TrainConfig(
         model=LlamaConfig(dim=192, num_layers=3, num_heads=6, num_kv_heads=3, ffn_dim=512),
         step=step,
