@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted(ROOT.glob("*.md"))
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 RUN_LIMIT_S = 55.0
 
@@ -184,6 +184,16 @@ def test_files_that_are_named_exist(page):
         r"`((?:src|tests|examples|tools)/[\w./]+)`", page.read_text(encoding="utf-8")
     )
     assert not [name for name in named if not (ROOT / name).exists()]
+
+
+ROOMS = {folder.name for folder in (ROOT / "src" / "danaus").iterdir() if folder.is_dir()}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_that_are_named_by_their_room_exist(page):
+    named = re.findall(r"`((\w+)/\w+\.py)`", page.read_text(encoding="utf-8"))
+    source = ROOT / "src" / "danaus"
+    assert not [path for path, room in named if room in ROOMS and not (source / path).exists()]
 
 
 def anchors(page: Path) -> set[str]:
