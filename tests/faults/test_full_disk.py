@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from danaus.actor.pid_registry import PidRegistry
 from danaus.actor.process_runtime import context
 from danaus.app.chaos_inside import make_inside
 from danaus.app.chaos_kernel import MOST_DISK_BYTES, fill, fill_disk
@@ -110,6 +111,15 @@ def test_a_disk_that_is_filled_on_purpose_has_room_again(small_disk, tmp_path, u
     told = verify(merge(run.folder.ledger_paths()))
     assert told.ok, told.problems
     assert told.num_steps == 16
+
+
+def test_who_starts_while_the_disk_is_full_is_found_by_the_next_agent(small_disk):
+    registry = PidRegistry(small_disk)
+    registry.add("agent", os.getpid(), 1)
+    fill(small_disk / "filler")
+    registry.add("nursery", os.getpid(), 2)
+    registry.drop("agent")
+    assert PidRegistry(small_disk).read() == {"nursery": (os.getpid(), 2)}
 
 
 def test_a_disk_that_others_use_is_never_filled(tmp_path):

@@ -5,6 +5,7 @@ A process is named by its pid and its start time: a pid alone may mean another p
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -12,13 +13,15 @@ from pathlib import Path
 
 from danaus.actor import procfs
 from danaus.core.clock import Deadline
+from danaus.core.whole_file import WholeFile
 
 
 class PidRegistry:
     """The file ``pids.json`` in an agent's folder."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self._path = Path(folder) / "pids.json"
+        # What matters is the death of a process, not of the machine.
+        self._file = WholeFile(Path(folder) / "pids.json", durable=False)
         self._known: dict[str, tuple[int, int]] = {}
 
     def add(self, name: str, pid: int, started: int) -> None:
@@ -34,7 +37,7 @@ class PidRegistry:
     def read(self) -> dict[str, tuple[int, int]]:
         """Return what the file names: pid and start time by name; empty if there is none."""
         try:
-            found = json.loads(self._path.read_text())
+            found = json.loads(self._file.read())
             return {str(name): (int(pid), int(started)) for name, (pid, started) in found.items()}
         except (OSError, ValueError, TypeError, AttributeError):
             return {}
@@ -64,14 +67,9 @@ class PidRegistry:
         return sorted(waiting.values())
 
     def _write(self) -> None:
-        # No fsync: what matters is the death of a process, not of the machine.
-        text = json.dumps(self._known)
-        temporary = self._path.with_suffix(".new")
-        try:
-            temporary.write_text(text)
-            temporary.replace(self._path)
-        except OSError:
-            pass  # a full disk must not stop the agent; the lifeline ends workers all the same
+        # A disk that fails must not stop the agent; the lifeline ends workers all the same.
+        with contextlib.suppress(OSError):
+            self._file.write(json.dumps(self._known).encode())
 
 
 def _wait_for_all(pidfds: list[int], limit_s: float) -> None:

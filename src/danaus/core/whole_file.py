@@ -22,16 +22,19 @@ class WholeFile:
     Args:
         path: The file; beside it lie ``NAME.spare`` and, for an instant, ``NAME.old``.
         room_bytes: Room that is kept for it at least.
+        durable: Whether it has to outlive the machine's power, and not only its writer.
     """
 
-    def __init__(self, path: Path, *, room_bytes: int = 2 * _BLOCK_BYTES) -> None:
+    def __init__(
+        self, path: Path, *, room_bytes: int = 2 * _BLOCK_BYTES, durable: bool = True
+    ) -> None:
         self.path = path
-        self._room_bytes = room_bytes
+        self._room_bytes, self._durable = room_bytes, durable
         self._spare = path.with_name(f"{path.name}.spare")
         self._old = path.with_name(f"{path.name}.old")
 
     def write(self, data: bytes) -> None:
-        """Replace what the file holds; a reader, now or after a power cut, sees old or new.
+        """Replace what the file holds; a reader sees old or new, if durable after a power cut too.
 
         Raises:
             OSError: It is not known to be replaced: the disk failed, or has no room and ``data``
@@ -48,7 +51,8 @@ class WholeFile:
         else:
             with contextlib.suppress(OSError):  # the next write will ask for room again
                 self._make_spare(len(data))
-        _sync_folder(self.path.parent)
+        if self._durable:
+            _sync_folder(self.path.parent)
 
     def read(self) -> bytes:
         """Return what was written last, without the blanks that fill the file up.
@@ -73,7 +77,8 @@ class WholeFile:
         file = os.open(self._spare, os.O_RDWR | os.O_CLOEXEC)
         try:
             _write_all(file, data + b" " * (os.fstat(file).st_size - len(data)))
-            os.fsync(file)
+            if self._durable:
+                os.fsync(file)
         finally:
             os.close(file)
 
