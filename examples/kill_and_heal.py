@@ -2,7 +2,7 @@
 
     python examples/kill_and_heal.py
 
-Each replica is an actor in a process of its own.  Its loop is plain PyTorch under a ``Manager``.
+Each replica is an actor in a process of its own.  Its loop is plain PyTorch under a ``Loop``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from danaus.actor import (
     shutdown_context,
     this_proc,
 )
-from danaus.ft import Manager, Observer, Place, StepPlan
+from danaus.ft import Loop, Observer, Place, StepPlan
 from danaus.job import LocalJob
 
 PLAN = StepPlan(num_steps=100, num_leaves=6)
@@ -73,8 +73,8 @@ class Replica(Actor):
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(8, 64), nn.GELU(), nn.Linear(64, 1))
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-        with Manager(model, optimizer, self.place(), plan=PLAN, observer=Says()) as manager:
-            for step in manager.steps():
+        with Loop(model, optimizer, self.place(), plan=PLAN, observer=Says()) as loop:
+            for step in loop.steps():
                 for microbatch in step.microbatches():
                     step.backward(*loss_of(model, step.number, microbatch))
                     if step.number == self.fatal:

@@ -13,7 +13,7 @@ from danaus.ft import (
     Attempt,
     Committed,
     Ledger,
-    Manager,
+    Loop,
     Observer,
     Opened,
     Participant,
@@ -38,19 +38,19 @@ def managed(model: nn.Module, optimizer: torch.optim.Optimizer, loss: Tensor) ->
     assert_type(place, Place)
     plan = StepPlan(num_steps=10, num_leaves=4)
     ledger = Ledger(Path("run/ledger/a-0.jsonl"), Opened(at=0.0, member=place.member))
-    with Manager(model, optimizer, place, plan=plan, ledger=ledger, observer=Says()) as manager:
-        assert_type(manager, Manager)
-        for step in manager.steps():
+    with Loop(model, optimizer, place, plan=plan, ledger=ledger, observer=Says()) as loop:
+        assert_type(loop, Loop)
+        for step in loop.steps():
             assert_type(step, Step)
             assert_type(step.number, int)
             assert_type(step.microbatches(), Iterator[int])
             step.backward(loss, 3)
             step.refuse("why")
             step.backward(loss)  # type: ignore[call-arg]
-        assert_type(manager.current_step(), int)
-        assert_type(manager.num_participants(), int)
-        assert_type(manager.last_loss(), float)
-    Manager(model, optimizer, place, plan)  # type: ignore[call-arg]
+        assert_type(loop.current_step(), int)
+        assert_type(loop.num_participants(), int)
+        assert_type(loop.last_loss(), float)
+    Loop(model, optimizer, place, plan)  # type: ignore[call-arg]
 
 
 def by_hand(place: Place, work: ReplicaWork, plan: StepPlan) -> None:

@@ -12,7 +12,7 @@ Invariants (one contract suite for every implementation):
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import torch
@@ -88,6 +88,29 @@ class Group(Protocol):
         """
         ...
 
+    def exchange_bytes(
+        self,
+        give: Mapping[str, memoryview],
+        take: Mapping[str, memoryview],
+        *,
+        deadline: Deadline,
+    ) -> None:
+        """Send bytes to some members and fill buffers with what others send; any sizes.
+
+        Whoever gives to a member is among those that it takes from, with a buffer of that size.
+
+        Args:
+            give: What each of them gets, by name; not changed.
+            take: Where what each of them gives goes, by name.
+            deadline: When to give up.
+
+        Raises:
+            ExchangeAborted: ``abort`` was called.
+            PeerLost: One of them went away, or sent damaged bytes or another size.
+            DeadlinePassed: Not done in time.
+        """
+        ...
+
     def received(self) -> dict[str, bytes]:
         """Return what the last ``exchange_small`` has received, also if it broke."""
         ...
@@ -147,3 +170,9 @@ def check_small(payload: bytes) -> None:
         raise ConfigError(
             what=f"a payload of {len(payload)} bytes", needed=f"at most {SMALL_LIMIT_BYTES}"
         )
+
+
+def check_bytes(me: str, peers: Sequence[str]) -> None:
+    """Raise ``ConfigError`` for an exchange of bytes with oneself."""
+    if me in peers:
+        raise ConfigError(what=f"{me} would exchange bytes with itself", needed="other members")

@@ -43,6 +43,7 @@ class Kind(enum.IntEnum):
     MANIFEST = 6
     WANT = 7
     CHUNK = 8
+    PART = 9
 
 
 class Header(NamedTuple):
@@ -111,6 +112,14 @@ class Exchange(Protocol):
 
     def take(self, lane: Lane, header: Header) -> None:
         """Learn that the message's bytes have arrived undamaged."""
+        ...
+
+
+class Collective(Exchange, Protocol):
+    """An exchange among members of a group."""
+
+    def start(self) -> None:
+        """Do what needs no peer; called once, before anything is received."""
         ...
 
 

@@ -17,13 +17,19 @@ import math
 import os
 import select
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from torch import Tensor
 
+from danaus.collectives.bytes_exchange import BytesExchange
 from danaus.collectives.forming import Forming, Rendezvous
-from danaus.collectives.group import SMALL_LIMIT_BYTES, check_reduction, check_small
-from danaus.collectives.lane import Exchange, Lane
+from danaus.collectives.group import (
+    SMALL_LIMIT_BYTES,
+    check_bytes,
+    check_reduction,
+    check_small,
+)
+from danaus.collectives.lane import Collective, Exchange, Lane
 from danaus.collectives.meeting import MeetingPoint
 from danaus.collectives.tree import ReductionPlan
 from danaus.collectives.tree_exchange import SmallExchange, TreeExchange, Workspace
@@ -180,6 +186,20 @@ class SocketGroup:
             self._run(exchange, lanes, deadline)
         return {name: self._received[name] for name in chosen}
 
+    def exchange_bytes(
+        self,
+        give: Mapping[str, memoryview],
+        take: Mapping[str, memoryview],
+        *,
+        deadline: Deadline,
+    ) -> None:
+        peers = sorted(give.keys() | take.keys())
+        check_bytes(self.me, peers)
+        lanes = [lane for lane in self._lanes_of([self.me, *peers]) if lane is not None]
+        with self._in_use:
+            self._begin()
+            self._run(BytesExchange(lanes, give, take), lanes, deadline)
+
     def _lanes_of(self, subset: Sequence[str]) -> list[Lane | None]:
         self._check()
         strangers = [n for n in subset if n != self.me and n not in self._lanes]
@@ -196,9 +216,7 @@ class SocketGroup:
         if self._on_collective is not None:
             self._on_collective(self._number)
 
-    def _run(
-        self, exchange: TreeExchange | SmallExchange, lanes: list[Lane], deadline: Deadline
-    ) -> None:
+    def _run(self, exchange: Collective, lanes: list[Lane], deadline: Deadline) -> None:
         """Move bytes until the exchange is over on every lane; any failure breaks the group."""
         poller = select.poll()
         poller.register(self._nudge, select.POLLIN)

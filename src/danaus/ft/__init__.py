@@ -12,7 +12,7 @@ _HOMES = {
     "Diverged": "danaus.core.errors",
     "Leaf": "danaus.ft.attempt",
     "Ledger": "danaus.ft.ledger",
-    "Manager": "danaus.ft.loop",
+    "Loop": "danaus.ft.loop",
     "Moment": "danaus.ft.observer",
     "NoQuorum": "danaus.core.errors",
     "Observer": "danaus.ft.observer",

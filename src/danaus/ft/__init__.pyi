@@ -7,7 +7,7 @@ from danaus.ft.attempt import Leaf as Leaf
 from danaus.ft.ledger import Committed as Committed
 from danaus.ft.ledger import Ledger as Ledger
 from danaus.ft.ledger import Opened as Opened
-from danaus.ft.loop import Manager as Manager
+from danaus.ft.loop import Loop as Loop
 from danaus.ft.loop import Step as Step
 from danaus.ft.observer import Moment as Moment
 from danaus.ft.observer import Observer as Observer

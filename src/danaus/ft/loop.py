@@ -1,13 +1,13 @@
 """Fault tolerance for a loop of your own: a plain model, a plain optimiser, ten more lines.
 
-Owns ``Manager``, which makes a participant of them, and ``Step``, what the loop's body sees.  The
+Owns ``Loop``, which makes a participant of them, and ``Step``, what the loop's body sees.  The
 constant global batch (T-3) is the default: a step is always the same microbatches, whoever is
 alive, so that the result does not depend on who died.
 
 Example::
 
-    with Manager(model, optimizer, place, plan=StepPlan(num_steps=1000, num_leaves=8)) as manager:
-        for step in manager.steps():
+    with Loop(model, optimizer, place, plan=StepPlan(num_steps=1000, num_leaves=8)) as loop:
+        for step in loop.steps():
             for m in step.microbatches():
                 loss_sum, num_tokens = loss_of(model, batch(step.number, m))
                 step.backward(loss_sum, num_tokens)
@@ -53,7 +53,7 @@ class Step:
 
         Every sample must be a function of the step's number and the microbatch.  So is every draw
         from torch's default generator: it is seeded anew for each microbatch, from the seed that
-        ``torch.manual_seed`` had set when the manager was made.
+        ``torch.manual_seed`` had set when the loop was made.
 
         Raises:
             ConfigError: A forward changed a buffer, ``backward`` was not called once for each
@@ -81,7 +81,7 @@ class Step:
         self._attempt.refuse(reason)
 
 
-class Manager:
+class Loop:
     """Train ``model`` with ``optimizer`` as one replica of a run that goes through failures.
 
     The optimiser steps between two passes of the loop's body, and only where all replicas step.
@@ -117,7 +117,7 @@ class Manager:
         if place.num_ranks != 1:
             raise ConfigError(
                 f"a replica of {place.num_ranks} ranks",
-                "Manager drives replicas of one process",
+                "Loop drives replicas of one process",
                 "use Participant with a Work of your own",
             )
         self._work, self._num_steps = PlainWork(model, optimizer), plan.num_steps

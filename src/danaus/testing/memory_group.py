@@ -6,12 +6,12 @@ Keeps the contract of ``collectives.group``; instead of sockets there is one loc
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from torch import Tensor
 
 from danaus.collectives.combining import Combiner
-from danaus.collectives.group import check_reduction, check_small
+from danaus.collectives.group import check_bytes, check_reduction, check_small
 from danaus.collectives.tree import ReductionPlan
 from danaus.core.clock import Deadline
 from danaus.core.errors import (
@@ -22,7 +22,7 @@ from danaus.core.errors import (
     PeerLost,
 )
 
-_Given = tuple[Tensor, ...] | bytes
+_Given = tuple[Tensor, ...] | bytes | bytearray
 
 
 class MemoryHub:
@@ -102,7 +102,7 @@ class MemoryGroup:
         taken = self._exchange(given, subset, deadline)
         held: dict[str, tuple[Tensor, ...]] = {self._me: given}
         for name, each in taken.items():
-            if isinstance(each, bytes) or any(t.numel() != out.numel() for t in each):
+            if not isinstance(each, tuple) or any(t.numel() != out.numel() for t in each):
                 raise self._break(PeerLost(name, "it takes part in another exchange"))
             held[name] = each
         values = [held[subset[who]][k] for who, k in plan.slots]
@@ -120,21 +120,42 @@ class MemoryGroup:
                 raise self._break(PeerLost(name, "it takes part in another exchange"))
         return {name: self._received[name] for name in chosen}
 
+    def exchange_bytes(
+        self,
+        give: Mapping[str, memoryview],
+        take: Mapping[str, memoryview],
+        *,
+        deadline: Deadline,
+    ) -> None:
+        check_bytes(self._me, [*give, *take])
+        given = {name: bytearray(view) for name, view in give.items()}
+        for name, each in self._swap(given, tuple(take), deadline).items():
+            if not isinstance(each, bytearray) or len(each) != len(take[name]):
+                raise self._break(PeerLost(name, "it takes part in another exchange"))
+            take[name][:] = each
+
     def received(self) -> dict[str, bytes]:
         return dict(self._received)
 
     def _exchange(
         self, given: _Given, subset: Sequence[str], deadline: Deadline
     ) -> dict[str, _Given]:
-        hub, peers = self._hub, [name for name in subset if name != self._me]
+        peers = [name for name in subset if name != self._me]
+        return self._swap(dict.fromkeys(peers, given), peers, deadline)
+
+    def _swap(
+        self, given: Mapping[str, _Given], peers: Sequence[str], deadline: Deadline
+    ) -> dict[str, _Given]:
+        """Leave something for some, and take what others leave."""
+        hub = self._hub
         taken: dict[str, _Given] = {}
         with hub.changed:
             self._check()
             self._number += 1
             if self._on_collective is not None:
                 self._on_collective(self._number)
-            for name in peers:
-                hub.lanes[self._me, name].append(given)
+            for name, each in given.items():
+                hub.lanes[self._me, name].append(each)
             hub.changed.notify_all()
             while len(taken) < len(peers):
                 for name in peers:

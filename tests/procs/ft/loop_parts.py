@@ -16,7 +16,7 @@ import sys
 import torch
 from torch import Tensor, nn
 
-from danaus.ft import Committed, Manager, Observer, Place, StepPlan, StepResult
+from danaus.ft import Committed, Loop, Observer, Place, StepPlan, StepResult
 
 PLAN = StepPlan(num_steps=60, num_leaves=4)
 HOLD = 8
@@ -82,8 +82,8 @@ def train(folder: str, gate: int, name: str, incarnation: int) -> None:
     says.say(f"pid {os.getpid()}")
     model = network()
     place = Place.in_folder(folder, name, incarnation)
-    with Manager(model, optimizer_of(model), place, plan=PLAN, observer=says) as manager:
-        for step in manager.steps():
+    with Loop(model, optimizer_of(model), place, plan=PLAN, observer=says) as loop:
+        for step in loop.steps():
             says.num_computed = 0
             if step.number == HOLD + 1:
                 os.read(gate, 1)

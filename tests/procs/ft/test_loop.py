@@ -1,4 +1,4 @@
-"""A plain loop under ``Manager``, in plain processes: only the quorum service sees to them."""
+"""A plain loop under ``Loop``, in plain processes: only the quorum service sees to them."""
 
 from __future__ import annotations
 

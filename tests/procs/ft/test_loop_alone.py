@@ -1,4 +1,4 @@
-"""``Manager`` alone with the quorum service: what a loop's body may do, and what it must not."""
+"""``Loop`` alone with the quorum service: what a loop's body may do, and what it must not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.procs.ft.loop_parts import bits_of, loss_of, network
 from torch import nn
 
 from danaus.core.errors import ConfigError, NoQuorum
-from danaus.ft import Manager, Place, StepPlan
+from danaus.ft import Loop, Place, StepPlan
 
 SOURCE = Path(__file__).parents[3] / "src"
 PLAN = StepPlan(num_steps=6, num_leaves=2, leaf_size=2)
@@ -66,8 +66,8 @@ def prepared(parameters):
 
 
 def train(model, place, plan=PLAN):
-    with Manager(model, prepared(model.parameters()), place, plan=plan) as manager:
-        for step in manager.steps():
+    with Loop(model, prepared(model.parameters()), place, plan=plan) as loop:
+        for step in loop.steps():
             for microbatch in step.microbatches():
                 step.backward(*loss_of(model, step.number, microbatch))
 
@@ -80,14 +80,14 @@ def test_a_rate_and_clipping_give_the_bits_of_a_plain_loop(place):
     model = network()
     optimizer = prepared(model.parameters())
     losses = []
-    with Manager(model, optimizer, place, plan=PLAN) as manager:
-        for step in manager.steps():
-            losses.append(manager.last_loss())
+    with Loop(model, optimizer, place, plan=PLAN) as loop:
+        for step in loop.steps():
+            losses.append(loop.last_loss())
             set_rate(optimizer, step.number)
             for microbatch in step.microbatches():
                 step.backward(*loss_of(model, step.number, microbatch))
-        assert (manager.current_step(), manager.num_participants()) == (6, 1)
-        losses.append(manager.last_loss())
+        assert (loop.current_step(), loop.num_participants()) == (6, 1)
+        losses.append(loop.last_loss())
     assert [math.isnan(loss) for loss in losses] == [True] + PLAN.num_steps * [False]
 
     other = network()
@@ -112,8 +112,8 @@ def test_a_rate_and_clipping_give_the_bits_of_a_plain_loop(place):
 def test_a_refused_try_comes_again(place):
     model = network()
     tries = []
-    with Manager(model, prepared(model.parameters()), place, plan=PLAN) as manager:
-        for step in manager.steps():
+    with Loop(model, prepared(model.parameters()), place, plan=PLAN) as loop:
+        for step in loop.steps():
             tries.append(step.number)
             for microbatch in step.microbatches():
                 step.backward(*loss_of(model, step.number, microbatch))
@@ -125,8 +125,8 @@ def test_a_refused_try_comes_again(place):
 
 def test_a_loop_that_leaves_a_step_is_told_so(place):
     model = network()
-    with Manager(model, prepared(model.parameters()), place, plan=PLAN) as manager:
-        steps = manager.steps()
+    with Loop(model, prepared(model.parameters()), place, plan=PLAN) as loop:
+        steps = loop.steps()
         next(next(steps).microbatches())
         with pytest.raises(ConfigError, match="left step 1 before all of it was computed"):
             next(steps)
@@ -143,13 +143,13 @@ def test_a_run_without_a_replica_begins_anew_once_the_service_is_told_to(place, 
     train(undisturbed, place)
     model = network()
     service("--resume")
-    with Manager(model, prepared(model.parameters()), incarnation(place, 1), plan=PLAN) as manager:
-        for step in manager.steps():
+    with Loop(model, prepared(model.parameters()), incarnation(place, 1), plan=PLAN) as loop:
+        for step in loop.steps():
             if step.number == 3:
                 break
             for microbatch in step.microbatches():
                 step.backward(*loss_of(model, step.number, microbatch))
-    assert manager.current_step() == 2
+    assert loop.current_step() == 2
     model = network()
     service("--resume")
     train(model, incarnation(place, 2))
@@ -172,4 +172,4 @@ def test_a_replica_of_several_ranks_is_refused(tmp_path):
     place = Place("a", 0, 2, 0, "unix:/q", str(tmp_path / "secret"), "unix:/a")
     model = network()
     with pytest.raises(ConfigError, match="one process"):
-        Manager(model, prepared(model.parameters()), place, plan=PLAN)
+        Loop(model, prepared(model.parameters()), place, plan=PLAN)
