@@ -45,6 +45,8 @@ service_exited       pid, signal, reason, expected
 service_silent       pid, reason (it lives and does not answer; it is killed)
 service_started      pid, address (the first start)
 service_restarted    pid, address, attempt
+straggler_found      replica, rank, incarnation, process_id, step, reason (how much slower it is)
+straggler_recovered  the same
 divergence_found     step, fingerprints (replica -> hex), minority (list of replicas), reason
 checkpoint_written   step, replica
 checkpoint_failed    step, replica, reason
@@ -92,6 +94,8 @@ class Event(enum.StrEnum):
     SERVICE_STARTED = "service_started"
     SERVICE_SILENT = "service_silent"
     SERVICE_RESTARTED = "service_restarted"
+    STRAGGLER_FOUND = "straggler_found"
+    STRAGGLER_RECOVERED = "straggler_recovered"
     DIVERGENCE_FOUND = "divergence_found"
     CHECKPOINT_WRITTEN = "checkpoint_written"
     CHECKPOINT_FAILED = "checkpoint_failed"

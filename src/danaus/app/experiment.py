@@ -206,6 +206,7 @@ class RunController(Actor):
             incarnation=incarnation,
             train=order.config,
             niceness=order.niceness,
+            pace=order.config.straggler.limits(),
             observers=(*order.observers.get(replica_id, ()), *self._chaos.planned(replica_id)),
         )
 

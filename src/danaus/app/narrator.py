@@ -52,6 +52,7 @@ class Narrator:
         self._recent: deque[tuple[float, int]] = deque(maxlen=_RATE_STEPS)
         self._announced: dict[str, int] = {}
         self._struck: set[tuple[str, int | None]] = set()
+        self._slow: dict[str, str] = {}  # process -> replica
         self._last_told: dict[str, tuple[object, str]] = {}
         self.step = 0
         self.members = 0
@@ -89,7 +90,8 @@ class Narrator:
         self.step, self.members = step, int(line.get("num_replicas", 0))
         self._recent.append((float(line["mono"]), int(line["num_tokens"])))
         loss, rate = float(line["loss"]), self._tokens_per_s()
-        self._progress.update(step, loss, rate, members=self.members)
+        slow = sorted(set(self._slow.values()))
+        self._progress.update(step, loss, rate, members=self.members, slow=slow)
 
     def _tokens_per_s(self) -> float:
         (first, _), (last, _) = self._recent[0], self._recent[-1]
@@ -106,10 +108,19 @@ class Narrator:
             self.step = int(event.number("step") or 0)
         if event.name == Event.FAULT_INJECTED:
             self._struck.add((event.text("target"), event.incarnation))
+        self._follow_slow(event)
         words = _WORDS.get(event.name)
         text = words(event) if words is not None and not event.facts.get("expected") else ""
         if text and self._is_news(event, text):
             self._progress.event(text + self._blamed(event), _STYLES.get(event.name, ""))
+
+    def _follow_slow(self, event: Happening) -> None:
+        """Know who is slow now."""
+        process = event.text("process_id")
+        if event.name == Event.STRAGGLER_FOUND:
+            self._slow[process] = event.replica
+        elif event.name in (Event.STRAGGLER_RECOVERED, Event.PROCESS_EXITED):
+            self._slow.pop(process, None)
 
     def _is_news(self, event: Happening, text: str) -> bool:
         """Tell whether this was not told before, by another replica that does the same."""
@@ -245,6 +256,8 @@ _WORDS: dict[str, Callable[[Happening], str]] = {
     ),
     Event.SERVICE_RESTARTED: lambda e: f"{SERVICE} started again: {_pid(e)}",
     Event.SERVICE_SILENT: lambda e: f"{SERVICE} does not answer; it is killed",
+    Event.STRAGGLER_FOUND: lambda e: f"{_worker(e)} is slow: it {e.text('reason')}",
+    Event.STRAGGLER_RECOVERED: lambda e: f"{_worker(e)} is as fast as the others again",
     Event.DIVERGENCE_FOUND: _diverged_words,
     Event.STEP_REFUSED: lambda e: f"step {e.text('step')} is tried again: {e.text('reason')}",
     Event.RUN_RESUMED: _resumed_words,
@@ -268,6 +281,7 @@ _STYLES: dict[str, str] = {
     Event.PROCESS_EXITED: "red",
     Event.SERVICE_EXITED: "red",
     Event.HANG_NOTICED: "red",
+    Event.STRAGGLER_FOUND: "yellow",
     Event.DIVERGENCE_FOUND: "red",
     Event.STEP_REFUSED: "red",
     Event.PROCESS_STUCK: "red",

@@ -9,6 +9,7 @@ told something.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Self
 
 from rich import progress as bars
@@ -86,7 +87,15 @@ class Progress:
         elif self._pending_line:
             self._line(self._pending_line)
 
-    def update(self, step: int, loss: float, tokens_per_s: float, *, members: int) -> None:
+    def update(
+        self,
+        step: int,
+        loss: float,
+        tokens_per_s: float,
+        *,
+        members: int,
+        slow: Sequence[str] = (),
+    ) -> None:
         """Show where the run is.
 
         Args:
@@ -94,6 +103,7 @@ class Progress:
             loss: Mean loss of that step, in nats per token.
             tokens_per_s: Of the whole run, recently; 0: not known yet.
             members: Replicas in the standing quorum.
+            slow: Those that are slower than the others.
         """
         due = self._clock.now() - self._shown_at
         if self._bar is not None:
@@ -103,6 +113,7 @@ class Progress:
                 loss=loss,
                 tokens_per_s=tokens_per_s,
                 members=members,
+                slow=slow,
             )
             if due >= _DRAW_EVERY_S:
                 self._shown_at = self._clock.now()
@@ -112,6 +123,7 @@ class Progress:
         self._pending_line = (
             f"{self._title} {step}/{self._num_steps}  loss {loss:.4f}  "
             f"{rate}{members} of {self._num_replicas} replica{'s' * (self._num_replicas != 1)}"
+            f"{_slow_words(slow)}"
         )
         if due >= _LINE_EVERY_S or not self._last_line:
             self._line(self._pending_line)
@@ -165,4 +177,9 @@ class _Numbers(bars.ProgressColumn):
             line.append("○" * max(0, self._num_replicas - members), "red")
         if width >= _WIDEST or self._num_replicas > _MOST_DOTS:
             line.append(f" {members} of {self._num_replicas}", "dim")
+        line.append(_slow_words(facts["slow"]), "yellow")
         return line
+
+
+def _slow_words(slow: Sequence[str]) -> str:
+    return f"  slow: {', '.join(slow)}" if slow else ""

@@ -263,6 +263,7 @@ class ServiceKeeper:
         else:
             command += ["--lifeline-fd", str(self._lifeline[0])]
         command += ["--resume"] if self._resume else []
+        command += ["--replace-stragglers"] if self._settings.straggler.replace else []
         return command if self._heal else [*command, "--no-heal"]
 
     async def _greet(self, process: asyncio.subprocess.Process) -> None:

@@ -16,6 +16,7 @@ from danaus.app.chaos import Fleet
 from danaus.app.run_folder import RunFolder
 from danaus.core.config import load, names
 from danaus.core.errors import AddressRefused, ConfigError
+from danaus.ft.stragglers import PaceLimits
 from danaus.train.config import TrainConfig
 from danaus.train.presets import preset
 from danaus.wire.address import Address
@@ -92,6 +93,29 @@ class QuorumConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StragglerConfig:
+    """When a process counts as slow, and what is done about it.
+
+    Args:
+        factor: What it takes for a leaf, as a multiple of the median of the others; 0: nobody
+            ever counts as slow.
+        steps: Over so many steps.
+        replace: Whether its replica ends after a step and is started again.
+    """
+
+    factor: float = 1.5
+    steps: int = 50
+    replace: bool = False
+
+    def __post_init__(self) -> None:
+        self.limits()
+
+    def limits(self) -> PaceLimits:
+        """Return what the members go by."""
+        return PaceLimits(self.factor, self.steps)
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunConfig(TrainConfig):
     """A training run: what it computes, how it is laid out and how it is watched.
 
@@ -115,6 +139,7 @@ class RunConfig(TrainConfig):
         quorum: Limits of membership.
         start_limit_s: Seconds from the fork of a worker to its asking for a quorum.
         restart: How often a dead process is started again.
+        straggler: When a process counts as slow.
     """
 
     replicas: int = 3
@@ -130,6 +155,7 @@ class RunConfig(TrainConfig):
     start_limit_s: float = 120.0
     quorum: QuorumConfig = field(default_factory=QuorumConfig)
     restart: RestartConfig = field(default_factory=RestartConfig)
+    straggler: StragglerConfig = field(default_factory=StragglerConfig)
 
     @property
     def shared_secret(self) -> Path:
@@ -301,6 +327,7 @@ _MAY_CHANGE = frozenset(
         "restart.period_s",
         "restart.backoff_s",
         *(f"quorum.{name}" for name in names(QuorumConfig)),
+        *(f"straggler.{name}" for name in names(StragglerConfig)),
     )
 )
 

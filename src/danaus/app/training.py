@@ -78,7 +78,7 @@ class RankTraining:
         job, place, folder = self._job, work.place, self._folder
         steps = job.train.step
         elastic = job.num_replicas if steps.batch == "elastic" else 0
-        plan = StepPlan(steps.num_steps, steps.num_leaves, steps.leaf_size, elastic)
+        plan = StepPlan(steps.num_steps, steps.num_leaves, steps.leaf_size, elastic, pace=job.pace)
         opened = Opened(
             at=time_of_day(),
             member=place.member,
@@ -97,7 +97,8 @@ class RankTraining:
             recorder.started(self._choice, participant.snapshot_room_bytes)
             for attempt in participant.attempts():
                 for leaf in attempt.leaves():
-                    attempt.add(leaf, work.compute_leaf(attempt.step, leaf.microbatches))
+                    gradient = work.compute_leaf(attempt.step, leaf.microbatches)
+                    attempt.add(leaf, gradient, waited_s=work.take_waited_s())
             ledger.sync()
             return WorkerResult(participant.committed_step, work.sha256())
 

@@ -16,6 +16,7 @@ from danaus.app.chaos_fault import Fault
 from danaus.app.run_result import WorkerResult
 from danaus.core.errors import ConfigError, InternalError
 from danaus.ft.observer import Observer
+from danaus.ft.stragglers import USUAL, PaceLimits
 from danaus.platform.choice import choose
 from danaus.train.config import TrainConfig
 
@@ -36,6 +37,7 @@ class WorkerJob:
         incarnation: Of this start.
         train: The run's training settings.
         niceness: Added to the scheduling priority, for a run that should stand back.
+        pace: When a member counts as slow.
         observers: Made in the worker, given the trainer's named state; for faults on purpose.
     """
 
@@ -47,6 +49,7 @@ class WorkerJob:
     incarnation: int
     train: TrainConfig
     niceness: int = 0
+    pace: PaceLimits = USUAL
     observers: tuple[Callable[[Any], Observer], ...] = ()
 
 

@@ -15,6 +15,7 @@ Invariants:
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -68,6 +69,7 @@ class ShardGroup(dist.ProcessGroup):
         self._name = _AXIS
         self._inner: dist.ProcessGroup | None = None
         self._reason = "it has not been configured"
+        self._waited_s = 0.0
 
     # -- members ------------------------------------------------------------------------------
 
@@ -114,13 +116,20 @@ class ShardGroup(dist.ProcessGroup):
         inner = self._inner
         if inner is None:
             raise ExchangeAborted(f"the group inside the replica has no members: {self._reason}")
+        began_s = time.monotonic()
         try:
             work = getattr(inner, name)(*args, **options)
             work.wait()
         except RuntimeError as error:
             self.dismiss(f"{name} failed")
             raise PeerLost("a sibling", str(error)) from error
+        self._waited_s += time.monotonic() - began_s
         return work
+
+    def take_waited_s(self) -> float:
+        """Return the seconds spent in collectives since this was last asked."""
+        waited_s, self._waited_s = self._waited_s, 0.0
+        return waited_s
 
     # -- what torch asks ----------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from danaus.collectives.folding import LeafFolder
+from danaus.core.clock import Clock, MonotonicClock
 from danaus.core.errors import ConfigError
 
 
@@ -33,6 +34,7 @@ class Attempt:
         leaf_size: Microbatches per leaf.
         folder: Where gradients are folded.
         stopped: Tells, the same to every rank of the replica, whether to stop before a leaf.
+        clock: What the pace is measured with.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class Attempt:
         leaf_size: int,
         folder: LeafFolder,
         stopped: Callable[[int], bool],
+        clock: Clock | None = None,
     ) -> None:
         self.step = step
         self.run = run
@@ -52,6 +55,8 @@ class Attempt:
         self._folder = folder
         self._stopped = stopped
         self._num_added = 0
+        self._clock = clock or MonotonicClock()
+        self._given_at = self._spent_s = 0.0
 
     def leaves(self) -> Iterator[Leaf]:
         """Hand out this replica's leaves; ends early when the quorum of this attempt has ended.
@@ -64,6 +69,7 @@ class Attempt:
                 self.stopped_early = True
                 return
             first = index * self._leaf_size
+            self._given_at = self._clock.now()
             yield Leaf(index, range(first, first + self._leaf_size))
             if self._num_added != num_given + 1 and not self.refusal:
                 raise ConfigError(
@@ -72,20 +78,28 @@ class Attempt:
                     "call refuse(reason) where a step must not be committed",
                 )
 
-    def add(self, leaf: Leaf, gradient_P: torch.Tensor) -> None:
+    def add(self, leaf: Leaf, gradient_P: torch.Tensor, *, waited_s: float = 0.0) -> None:
         """Fold one leaf's gradient in.
 
         Args:
             leaf: As handed out by ``leaves``.
             gradient_P: Sum of the token losses' gradients over the leaf, ``[P]``, float32; read
                 before this returns.
+            waited_s: What of the time since the leaf was handed out went into waiting for other
+                ranks of the replica, in seconds.
         """
+        self._spent_s += max(0.0, self._clock.now() - self._given_at - waited_s)
         self._folder.add(leaf.index, gradient_P)
         self._num_added += 1
 
     def refuse(self, reason: str) -> None:
         """Make this member refuse the step; nobody commits it."""
         self.refusal = self.refusal or reason
+
+    @property
+    def pace_s(self) -> float:
+        """What a leaf took so far, in seconds; 0: none was computed."""
+        return self._spent_s / self._num_added if self._num_added else 0.0
 
     @property
     def complete(self) -> bool:

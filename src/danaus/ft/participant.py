@@ -36,6 +36,7 @@ from danaus.ft.step import StepMachine
 from danaus.ft.step_events import Votes
 from danaus.ft.step_plan import StepPlan
 from danaus.ft.stopwatch import Stopwatch
+from danaus.ft.stragglers import PaceWatch
 from danaus.ft.tally import objection
 from danaus.ft.work import StepResult, Work
 from danaus.quorum.client import QuorumClient
@@ -86,6 +87,7 @@ class Participant:
         self._spent = Stopwatch()
         self._num_tries = 0
         self._refusals = Refusals()
+        self._pace = PaceWatch(place.member, plan.pace)
         self._at = (0, Phase.START)
         secret = Secret.load(place.secret_path)
         self._listener = PeerListener(Address.parse(place.data_address), secret)
@@ -273,7 +275,8 @@ class Participant:
         )
 
     def _vote(self, order: on.CastVote) -> on.Event:
-        ballot = order.ballot
+        pace_s = self._attempt.pace_s if self._attempt else 0.0
+        ballot = msgspec.structs.replace(order.ballot, pace_s=pace_s)
         self._enter(ballot.step, Phase.VOTE)
         try:
             votes = self._crew.vote(ballot)
@@ -281,6 +284,8 @@ class Participant:
             seen = self._crew.votes_seen()
             return on.VotesBroken(ballot.epoch, ballot.step, str(broken), seen)
         self._observer.moment(Moment.VOTED, ballot.step)
+        for found in self._pace.observe(ballot.step, {m: v.pace_s for m, v in votes.items()}):
+            self._client.tell(found)
         if against := objection(votes.values(), veto=False):
             self._observer.refused(ballot.step, against)
             self._refusals.judge(ballot, votes, against)

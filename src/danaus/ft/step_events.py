@@ -23,7 +23,8 @@ class Ballot(msgspec.Struct, frozen=True):
     ``digest`` is that of the reduced gradient of this rank (empty unless prepared).
     ``fingerprint`` is of this rank's state after ``step - 1`` (Q-9).  ``change_pending`` names a
     coming change of the membership, or is empty (Q-2).  ``reason`` tells why a vote is refused;
-    ``own_share``, that it is for what this member's replica computed.
+    ``own_share``, that it is for what this member's replica computed.  ``pace_s`` is what this
+    member took for a leaf, in seconds (0: it computed none).
     """
 
     member: MemberId
@@ -35,6 +36,7 @@ class Ballot(msgspec.Struct, frozen=True):
     change_pending: str = ""
     reason: str = ""
     own_share: bool = False
+    pace_s: float = 0.0
 
 
 Votes = Mapping[MemberId, Ballot]

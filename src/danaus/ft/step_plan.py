@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from danaus.core.errors import ConfigError
+from danaus.ft.stragglers import USUAL, PaceLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,7 @@ class StepPlan:
         elastic_replicas: 0: the batch is constant.  Else a step has all its leaves with so many
             replicas, and proportionally fewer with fewer.
         veto: Whether unequal fingerprints refuse a step (Q-9); the same at every member.
+        pace: When a member counts as slower than the others; the same at every member.
     """
 
     num_steps: int
@@ -28,6 +30,7 @@ class StepPlan:
     leaf_size: int = 1
     elastic_replicas: int = 0
     veto: bool = True
+    pace: PaceLimits = USUAL
 
     def __post_init__(self) -> None:
         for name in ("num_steps", "num_leaves", "leaf_size"):

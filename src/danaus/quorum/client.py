@@ -39,6 +39,7 @@ from danaus.quorum.messages import (
     AbortExchange,
     Announcement,
     ChangePending,
+    Finding,
     FromReplica,
     FromService,
     Heartbeat,
@@ -172,6 +173,10 @@ class QuorumClient:
     def leave(self, reason: str) -> None:
         """Ask to be left out of the next quorum (drain); the step in hand is finished first."""
         self._call(lambda: self._say(Leave(self._seat.member, reason)))
+
+    def tell(self, finding: Finding) -> None:
+        """Tell what the votes say of a member; lost while the service is away."""
+        self._call(lambda: self._say(finding))
 
     def close(self) -> None:
         """End the thread and the session; who waits in ``join`` is told so."""

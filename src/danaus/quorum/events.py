@@ -15,6 +15,7 @@ from danaus.quorum.messages import (
     Announcement,
     ChangePending,
     Epoch,
+    Finding,
     Join,
     MemberId,
     QuorumRecord,
@@ -41,6 +42,7 @@ class QuorumSettings:
         linger_s: How long members of the standing quorum may take to follow the first of them
             that turned to the service, before they are told to leave what they are blocked in.
         heal_divergence: False: any divergence stops the run.
+        replace_stragglers: Whether a replica that is persistently slow makes room for another.
     """
 
     min_replicas: int = 1
@@ -52,6 +54,7 @@ class QuorumSettings:
     fence_limit_s: float = 2.0
     linger_s: float = 1.0
     heal_divergence: bool = True
+    replace_stragglers: bool = False
 
 
 class Saved(msgspec.Struct, frozen=True):
@@ -101,6 +104,13 @@ class LeaveAsked:
 
     member: MemberId
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FoundOut:
+    """Members have found something out about one of them."""
+
+    finding: Finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +177,7 @@ Event = (
     | Beaten
     | JoinAsked
     | LeaveAsked
+    | FoundOut
     | DeathReported
     | Unreachable
     | Disconnected
@@ -259,6 +270,14 @@ class NoteDivergence:
 
 
 @dataclass(frozen=True, slots=True)
+class NoteFinding:
+    """Write down what members found out about one of them."""
+
+    seat: Seat
+    finding: Finding
+
+
+@dataclass(frozen=True, slots=True)
 class WakeAt:
     """Send ``TimePassed`` at this moment if nothing else came first; replaces the one before."""
 
@@ -275,5 +294,6 @@ Instruction = (
     | ProbeProcess
     | Fence
     | NoteDivergence
+    | NoteFinding
     | WakeAt
 )

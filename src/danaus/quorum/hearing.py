@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from danaus.quorum.events import Beaten, Event, JoinAsked, LeaveAsked, Registered
-from danaus.quorum.messages import FromReplica, Heartbeat, Join, Leave, MemberId, Register
+from danaus.quorum.events import Beaten, Event, FoundOut, JoinAsked, LeaveAsked, Registered
+from danaus.quorum.messages import (
+    Finding,
+    FromReplica,
+    Heartbeat,
+    Join,
+    Leave,
+    MemberId,
+    Register,
+)
 
 
 def speaker(message: FromReplica) -> MemberId:
@@ -22,3 +30,5 @@ def event_of(message: FromReplica) -> Event:
             return JoinAsked(message)
         case Leave():
             return LeaveAsked(message.member, message.reason)
+        case Finding():
+            return FoundOut(message)

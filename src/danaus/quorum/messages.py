@@ -191,6 +191,19 @@ class Leave(msgspec.Struct, frozen=True, tag="leave"):
     reason: str
 
 
+class Finding(msgspec.Struct, frozen=True, tag="finding"):
+    """What the votes tell the members about one of them; ``member`` says it for all.
+
+    ``slow`` and ``not_slow``: it computes far more slowly than the others, or does not any more.
+    """
+
+    member: MemberId
+    about: MemberId
+    kind: Literal["slow", "not_slow"]
+    step: int
+    reason: str
+
+
 # -- service -> replica ---------------------------------------------------------------------
 
 
@@ -224,5 +237,5 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
     step: int = 0
 
 
-FromReplica = Register | Heartbeat | Join | Leave
+FromReplica = Register | Heartbeat | Join | Leave | Finding
 FromService = Announcement | ChangePending | AbortExchange | Waiting | Refused

@@ -15,6 +15,7 @@ from danaus.quorum.events import (
     Fence,
     Instruction,
     NoteDivergence,
+    NoteFinding,
     NotifyPending,
     Refuse,
     TellWaiting,
@@ -130,6 +131,12 @@ def _diverged(said: NoteDivergence) -> tuple[str, Facts]:
     }
 
 
+def _found(said: NoteFinding) -> tuple[str, Facts]:
+    found = said.finding
+    event = "straggler_found" if found.kind == "slow" else "straggler_recovered"
+    return event, {**seat_facts(said.seat), "step": found.step, "reason": found.reason}
+
+
 _LINES: dict[type, Callable[[Any], tuple[str, Facts]]] = {
     Announce: _announced,
     NotifyPending: _pending,
@@ -137,4 +144,5 @@ _LINES: dict[type, Callable[[Any], tuple[str, Facts]]] = {
     Fence: _fenced,
     Refuse: _refused,
     NoteDivergence: _diverged,
+    NoteFinding: _found,
 }

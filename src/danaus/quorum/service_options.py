@@ -81,6 +81,7 @@ def read_options(arguments: Sequence[str]) -> ServiceOptions:
         fence_limit_s=given.fence_limit_s,
         linger_s=given.linger_s,
         heal_divergence=not given.no_heal,
+        replace_stragglers=given.replace_stragglers,
     )
     return ServiceOptions(
         folder=given.folder,
@@ -140,3 +141,8 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--linger-s", type=float, default=default.linger_s)
     parser.add_argument("--hang-limit-s", type=float, help="default: it follows the work")
     parser.add_argument("--no-heal", action="store_true", help="any divergence stops the run")
+    parser.add_argument(
+        "--replace-stragglers",
+        action="store_true",
+        help="a replica that is persistently slow ends after a step, to make room for another",
+    )

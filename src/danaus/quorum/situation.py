@@ -25,6 +25,7 @@ from danaus.quorum.events import (
 from danaus.quorum.messages import (
     Announcement,
     Epoch,
+    Finding,
     Join,
     Learner,
     MemberId,
@@ -91,7 +92,8 @@ class Situation:
 
     ``heard`` is the largest quorum that anyone named, ``forgotten`` the epoch up to which nobody
     is believed, ``floor`` the highest epoch used even if it could not be saved, ``diverged`` the
-    steps that replicas disagreed about without a majority, ``lost`` that a quorum may stand that
+    steps that replicas disagreed about without a majority, ``slow`` who computes far more slowly
+    than the others, ``lost`` that a quorum may stand that
     the disk does not hold, ``deaf`` that nobody is heard.
     """
 
@@ -114,6 +116,7 @@ class Situation:
     episode: Episode = field(default_factory=Episode)
     lessons: Lessons = field(default_factory=Lessons)
     rifts: Rifts = field(default_factory=Rifts)
+    slow: dict[MemberId, Finding] = field(default_factory=dict)
     undo: Undo | None = None
     out: list[Instruction] = field(default_factory=list)
 

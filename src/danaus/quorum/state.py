@@ -36,11 +36,13 @@ from danaus.quorum.events import (
     DiskFailed,
     Event,
     Fence,
+    FoundOut,
     HangSuspected,
     HostGone,
     Instruction,
     JoinAsked,
     LeaveAsked,
+    NoteFinding,
     ProbeProcess,
     QuorumSettings,
     RebuildAsked,
@@ -246,6 +248,21 @@ class QuorumMachine:
         asking = [process for process in s.roster.ranks(of) if process.join is not None]
         s.refuse(asking, Refused(f"{of[0]} leaves: {event.reason}", "end this process"))
 
+    def _found_out(self, event: FoundOut) -> None:
+        """Write it down once; one that stays slow may have to make room for another."""
+        s, found = self._s, event.finding
+        process, known = s.roster.processes.get(found.about), s.slow.get(found.about)
+        is_slow = found.kind == "slow"
+        if process is None or s.roster.lost(found.about) or (known is not None) is is_slow:
+            return
+        s.out.append(NoteFinding(process.seat, found))
+        if not is_slow:
+            del s.slow[found.about]
+            return
+        s.slow[found.about] = found
+        if s.settings.replace_stragglers:
+            s.roster.shut_out[incarnation_of(found.about)] = f"is replaced: it {found.reason}"
+
     def _death_reported(self, event: DeathReported) -> None:
         self._s.roster.bury(event.member, event.reason, self._s.now, clean=event.clean)
 
@@ -298,6 +315,7 @@ _HANDLERS: dict[type, Callable[[QuorumMachine, Any], None]] = {
     Beaten: QuorumMachine._beaten,
     JoinAsked: QuorumMachine._join_asked,
     LeaveAsked: QuorumMachine._leave_asked,
+    FoundOut: QuorumMachine._found_out,
     DeathReported: QuorumMachine._death_reported,
     Unreachable: QuorumMachine._unreachable,
     Disconnected: QuorumMachine._disconnected,

@@ -7,6 +7,7 @@ they are exchanged, is the group's own business (H-3).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -76,6 +77,13 @@ class ShardPlace:
         theirs = [torch.empty_like(mine) for _ in range(self.size)]
         dist.all_gather(theirs, mine, group=self.mesh.get_group())
         return [float(each) for each in theirs]
+
+    def take_waited_s(self) -> float:
+        """Return how long collectives kept this rank since it was last asked, in seconds."""
+        if self.mesh is None:
+            return 0.0
+        take: Callable[[], float] = getattr(self.mesh.get_group(), "take_waited_s", lambda: 0.0)
+        return take()
 
     # -- the network ------------------------------------------------------------------------
 

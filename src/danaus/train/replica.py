@@ -70,6 +70,10 @@ class ReplicaWork:
         """Return the gradient of one leaf, ``[P]`` float32, valid until the next call."""
         return self.trainer.compute_leaf(step, microbatches)
 
+    def take_waited_s(self) -> float:
+        """Return how long this rank waited for its siblings since it was last asked, in seconds."""
+        return self.trainer.place.take_waited_s()
+
     def check(self, step: int, flat_P: Tensor) -> str | None:
         return self.trainer.check(flat_P)
 

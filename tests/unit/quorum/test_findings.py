@@ -1,0 +1,33 @@
+"""What members find out about one of them, and what the service makes of it."""
+
+from __future__ import annotations
+
+from danaus.quorum.events import Fence, FoundOut, NoteFinding, QuorumSettings
+from danaus.quorum.messages import Finding
+
+from .quorum_cases import Town, names
+
+
+def test_who_is_slow_is_written_down_once_and_when_it_is_over() -> None:
+    town = Town()
+    a, b, _ = town.start("a", "b", "c")
+
+    def noted(kind: str) -> list[str]:
+        found = Finding(a.member, b.member, kind, 7, "took 2.0 times as long")
+        return [o.finding.kind for o in town.do(FoundOut(found)) if isinstance(o, NoteFinding)]
+
+    assert noted("not_slow") == []
+    assert [noted("slow"), noted("slow")] == [["slow"], []]
+    assert [noted("not_slow"), noted("not_slow")] == [["not_slow"], []]
+    assert a.pending == b.pending == ""
+
+
+def test_who_stays_slow_makes_room_at_a_boundary_where_that_is_asked_for() -> None:
+    town = Town(QuorumSettings(replace_stragglers=True))
+    a, b, c = town.start("a", "b", "c")
+    town.do(FoundOut(Finding(a.member, b.member, "slow", 7, "took 2.0 times as long")))
+    assert a.pending == c.pending == "b is replaced: it took 2.0 times as long"
+    assert not [o for o in town.join(a, b, c) if isinstance(o, Fence)]
+    assert names(a.told) == ["a", "c"]
+    assert b.refused is not None
+    assert b.refused.reason == "b/0#0 is replaced: it took 2.0 times as long"
