@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
+from danaus.app.campaign import Campaign
+from danaus.app.chaos import Fleet
 from danaus.app.chaos_log import read_record
 from danaus.app.chaos_record import replay
 from danaus.testing import FaultPlan
@@ -69,3 +73,24 @@ def test_a_victim_strikes_itself_in_the_step_that_was_named_or_when_it_is_asked(
         ("kill", 12),
     ]
     assert not watch.events("fault_missed")
+
+
+@pytest.mark.timeout(240)
+def test_a_victim_that_dies_before_its_step_is_struck_in_its_next_life(
+    paced, undisturbed, tmp_path
+):
+    """As ``danaus chaos`` does it: it tells the controller, which tells each life of a victim."""
+    run = paced(None)
+    plan = FaultPlan.parse("nan:replica=1,at_step=40", "kill:replica=1")
+    with running(run) as going:
+        going.watch.until_members(3)
+        with Campaign(run.folder, plan, Fleet.of(SHAPE.replicas)) as campaign:
+            campaign.tell_planned()
+            campaign.run(threading.Event(), lambda: going.launched.wait(0.0))
+            assert (campaign.striker.num_struck, campaign.striker.num_missed) == (2, 0)
+        (tmp_path / "fast").touch()
+        assert going.result(60).sha256 == undisturbed(run)
+    kill, nan = going.watch.strikes()
+    assert (kill["kind"], kill["incarnation"]) == ("kill", 0)
+    assert (nan["kind"], nan["incarnation"]) == ("nan", 1)
+    assert nan["step"] >= 40

@@ -17,9 +17,8 @@ from danaus.app.campaign_mix import DISK, MIX, NEVER, campaign_plan
 from danaus.app.campaign_report import judge, page_section, tell, write_section
 from danaus.app.campaign_run import strike_to_the_end
 from danaus.app.chaos import FaultPlan, Fleet
-from danaus.app.chaos_log import read_record
-from danaus.app.chaos_record import replay
-from danaus.app.run_folder import RunFolder, default_run_path
+from danaus.app.chaos_log import plan_again
+from danaus.app.run_folder import RunFolder, default_run_path, refuse_used
 from danaus.app.settings import CampaignConfig, RestartConfig, RunConfig
 from danaus.app.stopping import StopSignals
 from danaus.app.undisturbed import Undisturbed
@@ -38,6 +37,7 @@ def run_campaign(settings: CampaignConfig, *, console: Console) -> int:
     """Strike a run to its end and judge it; return the exit code: 0 if its bits are right."""
     parent = settings.run_dir or default_run_path("campaign", dt.datetime.now().astimezone())
     parent = parent.absolute()
+    refuse_used(parent / "run")
     parent.mkdir(parents=True, exist_ok=True)
     missing = lacking()
     plan = _plan(settings, missing)
@@ -94,8 +94,8 @@ def _plan(settings: CampaignConfig, missing: frozenset[str]) -> FaultPlan:
         return campaign_plan(
             settings.faults, settings.seed, every_steps=settings.every_steps, lacking=missing
         )
-    told = replay(read_record(settings.replay))
-    # A victim that is told beforehand forgets it if it dies: each is told when its step has come.
+    told = plan_again(settings.replay)
+    # A controller that is killed forgets whom it was to tell: each is told when its step has come.
     faults = tuple(
         dataclasses.replace(each, every_steps=1, times=1) if each.is_planned else each
         for each in told.faults

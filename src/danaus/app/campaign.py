@@ -15,7 +15,7 @@ from danaus.app.chaos import FaultPlan, Fleet
 from danaus.app.chaos_door import Door
 from danaus.app.chaos_fault import Fault
 from danaus.app.chaos_log import RecordFile
-from danaus.app.chaos_record import fault_line, plan_line
+from danaus.app.chaos_record import plan_line
 from danaus.app.chaos_schedule import Schedule, Seen
 from danaus.app.chaos_strike import TICK_S, Network, Striker
 from danaus.app.chaos_victims import Victims
@@ -67,16 +67,19 @@ class Campaign:
     def take_planned(self) -> tuple[Fault, ...]:
         """Return the faults that their victims are to be told of before they start."""
         for fault in self._schedule.planned:
-            self.record.write(fault_line(fault, 0.0))
+            self.striker.expect(fault)
         return self._schedule.planned
 
     def tell_planned(self) -> None:
-        """Tell victims that train already; one that dies before its step has come forgets it."""
+        """Tell victims that train already."""
         for fault in self._schedule.planned:
             self.striker.strike(fault)
 
     def run(self, stopped: threading.Event, is_over: Callable[[], bool] = lambda: False) -> None:
-        """Look and strike until the plan is over, the run is, or ``stopped`` is set."""
+        """Look and strike until the plan is over, the run is, or ``stopped`` is set.
+
+        Whoever was asked to strike itself is waited for.
+        """
         try:
             while not (stopped.wait(TICK_S) or self.is_done or is_over()):
                 self.look()
@@ -128,7 +131,12 @@ class Campaign:
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing is left of the plan."""
+        """Whether nothing is left of the plan, and all that it asked for was heard of."""
+        return self.is_over and not self.striker.num_open
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left of the plan but what victims wait to do to themselves."""
         return self._schedule.is_over and not self.striker.is_lasting
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from danaus.app.campaign_mix import DISK, FREEZER, ROOT
+from danaus.core.errors import ConfigError
 
 _SIZE_MIB = 512
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -41,22 +42,32 @@ def small_disk(parent: Path, name: str, *, wanted: bool) -> Iterator[Path]:
         parent: A folder that exists.
         name: The run's.
         wanted: Whether that disk is to be its own.
+
+    Raises:
+        ConfigError: A campaign that was killed has left its disk there.
     """
     disk = parent / "disk"
     if not wanted or not _mounted(disk):
         yield parent / name
         return
-    try:
-        yield disk / name
-    finally:
-        if (disk / name).exists():
-            shutil.copytree(disk / name, parent / name, symlinks=True, ignore=_sockets)
-        subprocess.run(["umount", "-l", str(disk)], check=False, capture_output=True)
-        disk.rmdir()
+    with contextlib.ExitStack() as undo:
+        undo.callback(disk.rmdir)
+        undo.callback(subprocess.run, ["umount", "-l", str(disk)], check=False, capture_output=True)
+        try:
+            yield disk / name
+        finally:
+            if (disk / name).exists():
+                shutil.copytree(disk / name, parent / name, symlinks=True, ignore=_sockets)
 
 
 def _mounted(disk: Path) -> bool:
-    disk.mkdir(mode=0o700)
+    try:
+        disk.mkdir(mode=0o700)
+    except FileExistsError as error:
+        raise ConfigError(
+            f"{disk} is there: a campaign that was killed has left its disk",
+            to_do=f"umount {disk} and remove it, or choose another folder with --run-dir",
+        ) from error
     command = ["mount", "-t", "tmpfs", "-o", f"size={_SIZE_MIB}m,mode=0700", "danaus", str(disk)]
     done = subprocess.run(command, check=False, capture_output=True)
     if done.returncode:

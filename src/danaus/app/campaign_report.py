@@ -54,11 +54,6 @@ class Judged:
     num_commits: int
 
     @property
-    def num_forgotten(self) -> int:
-        """How many faults a victim was asked to strike itself with, and ended before."""
-        return self.course.num_struck - len(self.figures)
-
-    @property
     def kinds(self) -> list[KindFigure]:
         """The figures by kind."""
         return by_kind(self.figures)
@@ -80,7 +75,7 @@ def judge(folder: RunFolder, course: Course, reference: tuple[RunRecord, str]) -
     elif same:
         verdict += f"; sha256 {sha256}"
     problems = [*course.problems, *_tracebacks(folder)]
-    left = course.num_planned - course.num_struck - course.num_missed
+    left = course.num_planned - course.num_struck - course.num_missed - course.num_forgotten
     if left > 0:
         problems.append(f"{left} faults never struck: the run was over before")
     return Judged(
@@ -122,7 +117,7 @@ def tell(judged: Judged, facts: dict[str, Any], *, out: Path, console: Console) 
     _say(
         console,
         f"{len(judged.figures)} faults struck in {course.took_s:.0f} s, {course.num_missed} "
-        f"missed, {judged.num_forgotten} were asked of a victim that ended before; "
+        f"missed, {course.num_forgotten} were asked of a victim that ended before; "
         f"{judged.num_commits} steps; the controller was started {course.num_starts} times",
     )
     _say(console, judged.verdict)
@@ -147,7 +142,7 @@ def _as_json(judged: Judged) -> dict[str, Any]:
         "processes": [dataclasses.asdict(life) for life in course.lives],
         "took_s": round(course.took_s, 1),
         "num_missed": course.num_missed,
-        "num_forgotten": judged.num_forgotten,
+        "num_forgotten": course.num_forgotten,
         "num_controllers": course.num_starts,
         "slowest_end_s": round(course.slowest_end_s, 2),
     }
@@ -168,7 +163,8 @@ def _table(kinds: Sequence[KindFigure]) -> Table:
 
 def _cells(kind: KindFigure) -> tuple[str, ...]:
     tries = f"{kind.num_tries} tries" if kind.num_tries != 1 else "1 try"
-    lost = f"{tries}, {kind.num_steps} steps" if kind.num_steps else tries
+    steps = f"{kind.num_steps} steps" if kind.num_steps != 1 else "1 step"
+    lost = f"{tries}, {steps}" if kind.num_steps else tries
     return (
         kind.kind,
         str(kind.num),
@@ -228,7 +224,7 @@ def page_section(judged: Judged, command: str, *, when: str, words: Sequence[str
         f"`{command}` on {when[:10]}, on {machine()}: "
         f"{len(judged.figures)} faults struck in {course.took_s:.0f} s and "
         f"{judged.num_commits:,} steps, {course.num_missed} found nothing to hit, "
-        f"{judged.num_forgotten} were asked of a victim that ended before; the controller "
+        f"{course.num_forgotten} were asked of a victim that ended before; the controller "
         f"was started {course.num_starts} times. {judged.verdict}."
     )
     tables = (

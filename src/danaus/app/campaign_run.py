@@ -35,8 +35,9 @@ class Course:
     """How it went.
 
     Args:
-        num_struck: Faults that struck, or that a victim was asked to strike itself with.
-        num_missed: Faults that found nothing to hit.
+        num_struck: Faults that struck.
+        num_missed: Faults that found nothing to hit, or could not be done.
+        num_forgotten: Faults that a victim was asked to strike itself with, and never did.
         num_planned: Faults of the plan.
         took_s: From the first start to the end, in seconds.
         num_starts: How often the controller was started.
@@ -48,6 +49,7 @@ class Course:
 
     num_struck: int = 0
     num_missed: int = 0
+    num_forgotten: int = 0
     num_planned: int = 0
     took_s: float = 0.0
     num_starts: int = 0
@@ -116,7 +118,7 @@ class _Strikes:
                     raise KeyboardInterrupt
                 self._campaign.look()
                 self._look_around()
-                if self._campaign.is_done:
+                if self._campaign.is_over:
                     self._fast.touch()
                 self._never.wait(TICK_S)
         except DeadlinePassed as still:
@@ -126,8 +128,9 @@ class _Strikes:
         course.took_s = time.monotonic() - self._began_s
         if not course.problems:
             course.problems += self._left_behind()
-        course.num_struck = self._campaign.striker.num_struck
-        course.num_missed = self._campaign.striker.num_missed
+        striker = self._campaign.striker
+        course.num_struck, course.num_missed = striker.num_struck, striker.num_missed
+        course.num_forgotten = striker.num_open
         course.num_starts, course.lives = self._controller.num_starts, self._usage.longest()
         return course
 

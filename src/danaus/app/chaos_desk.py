@@ -17,7 +17,7 @@ from danaus.app.campaign import Campaign
 from danaus.app.chaos import FaultPlan
 from danaus.app.chaos_door import HoldService, serve_door
 from danaus.app.chaos_fault import Fault
-from danaus.app.chaos_inside import make_inside
+from danaus.app.chaos_inside import has_struck, make_inside
 from danaus.app.chaos_lab import lab_network
 from danaus.app.run_folder import RunFolder
 from danaus.app.settings import RunConfig, fleet_of
@@ -65,11 +65,15 @@ class ChaosDesk:
                 network=lab_network(config.hosts, labs),
                 since=time_of_day(),
             )
-        self._planned = self._campaign.take_planned() if self._campaign else ()
+        self._told = list(self._campaign.take_planned()) if self._campaign else []
 
     def planned(self, replica_id: str) -> tuple[Callable[[Any], Observer], ...]:
-        """Return what strikes a replica's workers in a step that is known beforehand."""
-        mine = [fault for fault in self._planned if f"replica-{fault.replica}" == replica_id]
+        """Return what is still to strike a replica's workers: each life of it has to be told."""
+        mine = [
+            fault
+            for fault in self._told
+            if f"replica-{fault.replica}" == replica_id and not has_struck(self._folder.path, fault)
+        ]
         return tuple(map(make_inside, mine))
 
     @contextlib.asynccontextmanager
@@ -106,3 +110,4 @@ class ChaosDesk:
         if strike is None:
             raise ConfigError(f"there is no replica {asked.replica}", "one that this run has")
         await strike(asked)
+        self._told.append(asked)

@@ -33,20 +33,20 @@ class Effect:
         text: In words; ``{who}`` is the replica.
         act: In deed; called once it is written down, or given ``Blow.say`` for the moment when
             it really strikes.
-        occasion: The moment of a step that it needs; None: any.
+        occasion: The moment of a step that it needs, or has unless another is named.
         by_itself: It calls ``Blow.say`` itself.
     """
 
     text: str
     act: Act
-    occasion: str | None = None
+    occasion: str = "compute"
     by_itself: bool = False
 
 
-def occasion_of(fault: Fault) -> str | None:
-    """Return the moment of a step that a fault names or needs, None if it can strike at once."""
+def occasion_of(fault: Fault) -> str:
+    """Return the moment of a step that a fault names or needs; without any, its beginning."""
     effect = _EFFECTS.get(_place(fault))
-    return fault.at_phase or (effect.occasion if effect is not None else None)
+    return fault.at_phase or (effect.occasion if effect is not None else "compute")
 
 
 def strike(blow: Blow) -> bool:
@@ -137,7 +137,6 @@ _EFFECTS: dict[tuple[FaultKind, str], Effect] = {
     (FaultKind.HANG, "loader"): Effect(
         "{who} waits for a batch that never comes",
         lambda blow: chaos_harm.starve(blow.work, blow.say, blow.fault.for_s),
-        "compute",
         by_itself=True,
     ),
     (FaultKind.HANG, "kernel"): Effect(
@@ -145,7 +144,7 @@ _EFFECTS: dict[tuple[FaultKind, str], Effect] = {
         lambda blow: chaos_kernel.freeze(blow.fault.for_s or FROZEN_S, blow.say),
         by_itself=True,
     ),
-    (FaultKind.SLOW, ""): Effect("{who} is slow", _slow_down, "compute"),
+    (FaultKind.SLOW, ""): Effect("{who} is slow", _slow_down),
     (FaultKind.DISK_FULL, ""): Effect(
         "the disk of the run folder is full",
         lambda blow: chaos_kernel.fill_disk(
@@ -156,25 +155,21 @@ _EFFECTS: dict[tuple[FaultKind, str], Effect] = {
     (FaultKind.FLIP_BIT, "parameters"): Effect(
         "",
         lambda blow: _spoil(blow, "one bit of {} flipped in {}", chaos_damage.flip),
-        "compute",
         by_itself=True,
     ),
     (FaultKind.FLIP_BIT, "optimizer"): Effect(
         "",
         lambda blow: _spoil(blow, "one bit of {} flipped in {}", chaos_damage.flip),
-        "compute",
         by_itself=True,
     ),
     (FaultKind.FLIP_BIT, "gradient"): Effect(
         "one bit of a gradient flipped in {who}",
         lambda blow: chaos_damage.flip_in_gradient(blow.work, blow.say),
-        "compute",
         by_itself=True,
     ),
     (FaultKind.FLIP_BIT, "sum"): Effect(
         "one bit of the reduced gradient flipped in {who}",
         lambda blow: chaos_damage.flip_in_sum(blow.say),
-        "compute",
         by_itself=True,
     ),
     (FaultKind.FLIP_BIT, "transfer"): Effect(
@@ -188,18 +183,16 @@ _EFFECTS: dict[tuple[FaultKind, str], Effect] = {
         by_itself=True,
     ),
     (FaultKind.FLIP_BIT, "checkpoint"): Effect(
-        "one bit flipped on the disk, in the checkpoint", lambda _: None, "compute"
+        "one bit flipped on the disk, in the checkpoint", lambda _: None
     ),
     (FaultKind.NAN, "gradient"): Effect(
         "a number of a gradient is none in {who}",
         lambda blow: chaos_damage.put_nan_in_gradient(blow.work, blow.say),
-        "compute",
         by_itself=True,
     ),
     (FaultKind.NAN, "parameters"): Effect(
         "",
         lambda blow: _spoil(blow, "a number of {} is none in {}", chaos_damage.put_nan),
-        "compute",
         by_itself=True,
     ),
     (FaultKind.CLOCK_JUMP, "day"): Effect("the clock of {who} jumps", _jump),

@@ -157,6 +157,8 @@ def _time_problems(fault: Fault) -> Iterator[Problem]:
         yield "it comes once", "every=..., for times to mean something"
     if fault.at_phase is not None and not (fault.facts.has_moments and fault.victim == "worker"):
         yield "it has no at_phase", "a kind that hits a worker at once"
+    if fault.where == "collective" and fault.at_phase not in (None, *_COLLECTIVES):
+        yield f"there is no collective in {fault.at_phase}", f"at_phase={' or '.join(_COLLECTIVES)}"
 
 
 def _number_problems(fault: Fault) -> Iterator[Problem]:
@@ -167,16 +169,20 @@ def _number_problems(fault: Fault) -> Iterator[Problem]:
     for key in ("every_steps", "times"):
         if (value := getattr(fault, key)) is not None and value < 1:
             yield f"{key.partition('_')[0]} is {value}", "it must be at least 1"
-    for key, least in (("after_s", -1.0), ("every_s", 0.0), ("for_s", 0.0)):
-        value = getattr(fault, key)
-        if value is not None and not least < value < math.inf:
-            yield f"{key.partition('_')[0]} is {value}", "it must be above 0"
+    for key in ("after_s", "every_s", "for_s"):
+        value, at_once = getattr(fault, key), key == "after_s"
+        if value is not None and not (0 < value < math.inf or (at_once and value == 0)):
+            needed = "it must be at least 0" if at_once else "it must be above 0"
+            yield f"{key.partition('_')[0]} is {value}", f"{needed}, and finite"
     if (amount := fault.amount) is not None and fault.facts.unit is not None:
         least, most = _AMOUNTS[fault.facts.unit]
         if not least < amount <= most or amount == 0 or math.isinf(amount):
             yield f"amount is {amount:g}", _AMOUNT_WORDS[fault.facts.unit]
+        if fault.where == "monotonic" and amount < 0:
+            yield f"a steady clock cannot jump by {amount:g} s", "a jump forward, or where=day"
 
 
+_COLLECTIVES = ("reduce", "vote")
 _AMOUNTS = {"x": (1.0, 1000.0), "%": (0.0, 100.0), "s": (0.0, 3600.0), "-s": (-1e10, 1e10)}
 _AMOUNT_WORDS = {
     "x": "above 1x and at most 1000x",

@@ -10,6 +10,7 @@ A controller imports this, so it loads no torch.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable
@@ -135,6 +136,21 @@ class Blow:
         )
         return True
 
+    def miss(self, reason: str) -> None:
+        """Write down that it cannot be done here; no later life of this process tries it again."""
+        place = self.work.place
+        name = name_of(self.fault, place)
+        with contextlib.suppress(OSError):
+            claim(self.run_dir, name)
+        with Journal(self.run_dir / "journal.jsonl") as journal:
+            journal.record(
+                Event.FAULT_MISSED,
+                fault=name,
+                kind=self.fault.kind,
+                target=place.replica_id,
+                reason=reason,
+            )
+
 
 class Inside(Occasions):
     """Strikes the process that it lives in.
@@ -149,17 +165,17 @@ class Inside(Occasions):
         self._lock = threading.Lock()
         self._waiting: list[Fault] = []
         for fault in planned:
-            self._wait_for(fault)
+            self.strike(fault)
 
     def strike(self, fault: Fault) -> None:
-        """Strike now, or at the moment that the fault names or needs; from any thread.
+        """Strike once the fault's step and its moment have come; from any thread.
 
         A fault that turns out to be impossible here is written down as missed.
         """
-        if fault.at_step is None and _effects().occasion_of(fault) is None:
-            self._hit(fault, "at once", self._step)
-        else:
-            self._wait_for(fault)
+        if fault.at_phase == "forward":
+            self.watch_forward()
+        with self._lock:
+            self._waiting.append(fault)
 
     def reach(self, where: str, step: int) -> None:
         if not self._waiting:
@@ -170,28 +186,15 @@ class Inside(Occasions):
         for fault in due:
             self._hit(fault, where, step)
 
-    def _wait_for(self, fault: Fault) -> None:
-        if fault.at_phase == "forward":
-            self.watch_forward()
-        with self._lock:
-            self._waiting.append(fault)
-
     def _hit(self, fault: Fault, where: str, step: int) -> None:
+        blow = Blow(fault, self.work, step, where)
         try:
-            again = _effects().strike(Blow(fault, self.work, step, where))
-        except ConfigError as impossible:
-            place = self.work.place
-            with Journal(Path(context().proc.run_dir) / "journal.jsonl") as journal:
-                journal.record(
-                    Event.FAULT_MISSED,
-                    fault=name_of(fault, place),
-                    kind=fault.kind,
-                    target=place.replica_id,
-                    reason=str(impossible),
-                )
+            again = _effects().strike(blow)
+        except (ConfigError, OSError) as impossible:  # a disk that is full, say
+            blow.miss(str(impossible))
             return
         if again:
-            self._wait_for(fault)
+            self.strike(fault)
 
 
 def make_inside(fault: Fault) -> Callable[[Struck], Observer]:
@@ -230,6 +233,11 @@ def claim(run_dir: Path, name: str) -> bool:
     return True
 
 
+def has_struck(run_dir: Path, fault: Fault) -> bool:
+    """Tell whether a resolved fault has struck in a run, or turned out to be impossible."""
+    return _mark(run_dir, fault.id).exists()
+
+
 def _mark(run_dir: Path, name: str) -> Path:
     return run_dir / "control" / f"strike-{name.replace('/', '-')}"
 
@@ -252,8 +260,7 @@ def record_strike(place: Place, name: str, *, kind: FaultKind, text: str, **fact
 
 
 def _is_due(fault: Fault, where: str, step: int) -> bool:
-    moment = fault.at_phase or _effects().occasion_of(fault) or "compute"
-    return moment == where and step >= (fault.at_step or 0)
+    return _effects().occasion_of(fault) == where and step >= (fault.at_step or 0)
 
 
 def _effects() -> Any:

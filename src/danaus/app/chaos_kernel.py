@@ -26,7 +26,7 @@ while [ "$left" -gt 0 ] && kill -0 "$1" 2>/dev/null && kill -0 "$2" 2>/dev/null;
     sleep 0.1; left=$((left - 1))
 done
 """
-_THAW = _WAIT + 'echo THAWED > "$4/freezer.state"\n'
+_THAW = _WAIT + 'echo THAWED > "$4/freezer.state"\necho "$1" > "${4%/*}/cgroup.procs"\n'
 _REMOVE = """
 left=100
 while [ "$left" -gt 0 ] && ! rmdir "$4" 2>/dev/null; do
@@ -95,7 +95,7 @@ def fill_disk(folder: Path, for_s: float, say: Callable[[], object]) -> None:
         raise ConfigError(
             f"{folder} lies on a disk of {size_bytes >> 20} MiB, which is not filled",
             f"a file system of its own, of {MOST_DISK_BYTES >> 20} MiB at most",
-            f"mount -t tmpfs -o size=64m none {folder.parent}, and start the run there",
+            "start the run in a folder of its own: mount -t tmpfs -o size=64m none FOLDER",
         )
     filler = folder / f".filler-{os.getpid()}"
     _undo(_FREE, filler, for_s)

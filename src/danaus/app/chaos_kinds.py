@@ -92,13 +92,14 @@ _LAB = ("a lab (root)",)
 
 FACTS: dict[FaultKind, Facts] = {
     FaultKind.KILL: Facts(about="SIGKILL a worker"),
-    FaultKind.SEGV: Facts(about="a worker reads memory that is not there", by="inside"),
+    FaultKind.SEGV: Facts(about="a worker writes where no memory is", by="inside"),
     FaultKind.OOM: Facts(
         about="a worker asks for more memory than its limit", by="inside", needs=("root", "cgroup")
     ),
     FaultKind.HANG: Facts(
         about="a process stands still: stopped by a signal, in a call of C that keeps the GIL, "
-        "in a collective, in its data loader, or in the kernel",
+        "in a collective, in its data loader, or in the kernel (needs root and the freezer of "
+        "cgroup v1)",
         where=("stop", "gil", "collective", "loader", "kernel"),
         processes=PROCESSES,
         lasts=True,
@@ -125,7 +126,7 @@ FACTS: dict[FaultKind, Facts] = {
     ),
     FaultKind.DISK_FULL: Facts(
         about="the disk that a worker writes to has no room", by="inside", lasts=True, for_s=5.0,
-        needs=("root",),
+        needs=("a small file system of its own",),
     ),
     FaultKind.FLIP_BIT: Facts(
         about="one bit of a worker's state, or of what it sends or has written, is flipped",

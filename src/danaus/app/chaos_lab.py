@@ -1,6 +1,6 @@
 """The network of a run whose hosts are a lab's: what partitions, loss, delay and crashes act on.
 
-Owns ``LabNetwork`` and how it is found.
+Owns ``LabNetwork`` and how it is found, and what is said where there is none.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
+from danaus.app.chaos import FaultPlan
 from danaus.app.lab import Lab
 from danaus.app.lab_folder import LABS, labs_there
 from danaus.app.lab_plan import LabPlan
@@ -81,6 +82,23 @@ def lab_network(hosts: Sequence[str], labs: Path = LABS) -> LabNetwork | None:
         if len(nodes) == len(hosts):
             return LabNetwork(lab, nodes)
     return None
+
+
+def network_for(faults: FaultPlan, hosts: Sequence[str], labs: Path = LABS) -> LabNetwork | None:
+    """Return the network of a run's hosts that these faults can harm; see ``lab_network``.
+
+    Raises:
+        ConfigError: One harms a network, and there is none that can be harmed.
+    """
+    network = lab_network(hosts, labs)
+    harm = next((each for each in faults.faults if each.by == "network"), None)
+    if network is None and harm is not None:
+        raise ConfigError(
+            f"fault {harm.kind.value!r}: the network of this run cannot be harmed",
+            "it needs the hosts of a lab",
+            "see danaus lab",
+        )
+    return network
 
 
 def _nodes(plan: LabPlan, hosts: Sequence[str]) -> list[str]:

@@ -10,7 +10,8 @@ import threading
 
 from danaus.app.campaign import Campaign
 from danaus.app.chaos import FaultPlan
-from danaus.app.chaos_lab import lab_network
+from danaus.app.chaos_lab import network_for
+from danaus.app.chaos_strike import Striker
 from danaus.app.chaos_victims import Victims
 from danaus.app.run_folder import RunFolder
 from danaus.app.settings import RunConfig, fleet_of
@@ -22,7 +23,7 @@ _LOOK_S = 0.5
 
 
 def strike_live(folder: RunFolder, plan: FaultPlan, settings: RunConfig) -> int:
-    """Strike a run by a plan; return the exit code: 1 if anything missed.
+    """Strike a run by a plan; return the exit code: 1 if anything missed or was not struck.
 
     Args:
         folder: The run's.
@@ -30,9 +31,9 @@ def strike_live(folder: RunFolder, plan: FaultPlan, settings: RunConfig) -> int:
         settings: The run's.
 
     Raises:
-        ConfigError: The run does not go on.
+        ConfigError: The run does not go on, or its network cannot be harmed.
     """
-    fleet, network = fleet_of(settings), lab_network(settings.hosts)
+    fleet, network = fleet_of(settings), network_for(plan, settings.hosts)
     alive = _Alive(Victims(folder, fleet, network))
     if not alive.now():
         raise ConfigError(
@@ -43,16 +44,19 @@ def strike_live(folder: RunFolder, plan: FaultPlan, settings: RunConfig) -> int:
     with campaign, StopSignals() as signals:
         campaign.tell_planned()
         campaign.run(threading.Event(), lambda: signals.asked is not None or not alive.lately())
-        struck, missed = campaign.striker.num_struck, campaign.striker.num_missed
         why = "" if campaign.is_done else ": the run has ended"
         if signals.asked is not None:
             why = ": stopped"
-        _say(
-            f"{struck} struck, {missed} missed{why}; record {os.path.relpath(campaign.record.path)}"
-        )
+        _say(f"{_counts(campaign.striker)}{why}; record {os.path.relpath(campaign.record.path)}")
         if signals.asked is not None:
             return 128 + signals.asked
-        return 1 if missed or not campaign.is_done else 0
+        return 1 if campaign.striker.num_missed or not campaign.is_done else 0
+
+
+def _counts(striker: Striker) -> str:
+    counts = f"{striker.num_struck} struck, {striker.num_missed} missed"
+    asked = striker.num_open
+    return f"{counts}, {asked} asked for that did not strike yet" if asked else counts
 
 
 class _Alive:

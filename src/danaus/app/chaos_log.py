@@ -1,15 +1,18 @@
 """The file of a campaign's record, in the run's folder.
 
-Owns ``RecordFile``; its lines are ``chaos_record``'s.
+Owns ``RecordFile`` and ``plan_again``; its lines are ``chaos_record``'s.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 from pathlib import Path
 from typing import Self
 
+from danaus.app.chaos import FaultPlan
+from danaus.app.chaos_record import replay
 from danaus.app.run_folder import RunFolder
 from danaus.core.errors import ConfigError
 
@@ -40,6 +43,7 @@ class RecordFile:
                 except FileExistsError:
                     continue
                 self.path, self.name = path, f"chaos{number}"
+                self._unwritten = b""
                 return
         except OSError as error:
             raise ConfigError(
@@ -47,14 +51,14 @@ class RecordFile:
             ) from error
 
     def write(self, line: str) -> None:
-        """Append a line; a disk that is full takes none, and ends no campaign."""
-        try:
-            os.write(self._fd, line.encode())
-        except OSError:
-            pass
+        """Append a line; what a full disk does not take is appended before the next one."""
+        self._unwritten += line.encode()
+        with contextlib.suppress(OSError):
+            self._unwritten = self._unwritten[os.write(self._fd, self._unwritten) :]
 
     def close(self) -> None:
         """Close the file."""
+        self.write("")
         os.close(self._fd)
 
     def __enter__(self) -> Self:
@@ -74,3 +78,17 @@ def read_record(path: Path) -> list[str]:
         return path.read_text(errors="replace").splitlines()
     except OSError as error:
         raise ConfigError(f"record {path} cannot be read", error.strerror or str(error)) from error
+
+
+def plan_again(path: Path) -> FaultPlan:
+    """Return the plan that strikes again what a record tells of.
+
+    Raises:
+        ConfigError: It cannot be read, is no record, or nothing struck.
+    """
+    plan = replay(read_record(path))
+    if not plan.faults:
+        raise ConfigError(
+            f"nothing struck in record {os.path.relpath(path)}", "a record of a fault that did"
+        )
+    return plan

@@ -56,19 +56,29 @@ def replay(lines: Iterable[str]) -> FaultPlan:
         lines: Of the record; a last one that was torn off is left out.
 
     Raises:
-        ConfigError: It is not a record.
+        ConfigError: It is not a record, or a line of it is damaged.
     """
-    found = [each for each in map(_parsed, lines) if each]
-    head = found[0] if found else {}
-    if head.get("record") != FORMAT:
+    head, *found = [_parsed(line) for line in lines if line.strip()] or [{}]
+    seed = head.get("seed")
+    if head.get("record") != FORMAT or not isinstance(seed, int):
         raise ConfigError(
             what="this is not a record of faults",
-            needed=f"its first line has no record={FORMAT}",
+            needed=f"its first line has no record={FORMAT} with a seed",
             to_do="records lie in a run's folder, under chaos/",
         )
-    missed = {each["missed"] for each in found if "missed" in each}
-    struck = [each for each in found if "fault" in each and each["fault"] not in missed]
-    return FaultPlan(tuple(read(str(each["spec"])) for each in struck), int(head["seed"]))
+    if found and not found[-1]:
+        found.pop()  # its writer ended midway
+    missed = {str(each.get("missed")) for each in found}
+    struck = []
+    for number, each in enumerate(found, 2):
+        name, spec = each.get("fault"), each.get("spec")
+        if "missed" not in each and not (isinstance(name, str) and isinstance(spec, str)):
+            raise ConfigError(
+                f"line {number} of the record is damaged", "a fault and its spec, or who missed"
+            )
+        if isinstance(spec, str) and name not in missed:
+            struck.append(read(spec))
+    return FaultPlan(tuple(struck), seed)
 
 
 def _line(**facts: Any) -> str:

@@ -1,8 +1,8 @@
 """Strikes a run: a resolved fault becomes signals, cuts in a network, or a wish at the door.
 
 Owns ``Striker``.  Each fault is written to the run's journal and to the campaign's record before
-it strikes; what a victim does to itself, it writes to the journal.  What lasts is lifted when its
-time is over, and when the striker is closed.
+it strikes; what a victim does to itself, it writes to the journal, where the striker hears of it.
+What lasts is lifted when its time is over, and when the striker is closed.
 
 A process that is stopped or slowed is let go by the striker: where that dies first, the victim
 stays as it is, which is a hang.
@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from danaus.actor import procfs
+from danaus.app.chaos_asked import Asked
 from danaus.app.chaos_door import Door
 from danaus.app.chaos_fault import Fault
 from danaus.app.chaos_log import RecordFile
@@ -35,7 +36,7 @@ _SIGNALS = {
     FaultKind.SLOW: signal.SIGSTOP,
     FaultKind.PREEMPT: signal.SIGTERM,
 }
-_BY_ITSELF = (FaultKind.KILL, FaultKind.HANG)
+_BY_ITSELF = (FaultKind.KILL, FaultKind.HANG, FaultKind.SLOW)
 """What a worker can do to itself just as well."""
 _NOBODY = "no such process is alive on this machine"
 
@@ -98,6 +99,7 @@ class Striker:
         self._clock: Clock = MonotonicClock()
         self._began_s = self._clock.now()
         self._lasting: list[Lasting] = []
+        self._asked = Asked(journal.path)
         self.num_struck = 0
         self.num_missed = 0
 
@@ -105,6 +107,11 @@ class Striker:
     def is_lasting(self) -> bool:
         """Tell whether something that lasts is not over."""
         return bool(self._lasting)
+
+    @property
+    def num_open(self) -> int:
+        """How many victims were asked to strike themselves and have not been heard of."""
+        return len(self._asked)
 
     def strike(self, fault: Fault) -> None:
         """Strike with a resolved fault, or write down why it missed."""
@@ -116,16 +123,23 @@ class Striker:
         except (DanausError, OSError) as error:
             self._miss(fault, str(error))
 
+    def expect(self, fault: Fault) -> None:
+        """Write down a fault that its victim is told of by others, and wait to hear of it."""
+        self._record.write(fault_line(fault, self._clock.now() - self._began_s))
+        self._asked.add(fault)
+
     def tick(self) -> None:
-        """Go on with what lasts; call it each ``TICK_S``."""
+        """Hear of what was asked for, and go on with what lasts; call it each ``TICK_S``."""
+        self._hear()
         now_s = self._clock.now()
         for each in [each for each in self._lasting if each.tick(now_s)]:
             self._lift(each)
 
     def close(self) -> None:
-        """Undo what lasts."""
+        """Undo what lasts, and hear for the last time."""
         for each in list(self._lasting):
             self._lift(each)
+        self._hear()
 
     # -- how ------------------------------------------------------------------------------------
 
@@ -148,19 +162,36 @@ class Striker:
         hit = [procfs.signal_exactly(v.pid, v.started, number) for v in found]
         if not any(hit):
             raise ConfigError(f"{self._victims.target(fault)} was not struck", _NOBODY)
+        self.num_struck += 1
         if fault.for_s is not None and number is signal.SIGSTOP:
             self._lasting.append(_Stopped(fault, found, self._clock.now()))
 
     def _ask(self, fault: Fault) -> None:
-        self._record.write(fault_line(fault, self._clock.now() - self._began_s))
-        self._door.strike(fault)
-        self._told(fault, f"asked replica-{fault.replica} to strike itself")
+        self.expect(fault)
+        try:
+            self._door.strike(fault)
+        except DanausError:
+            self._hear()  # whoever dies or hangs of it does not answer
+            if self._asked.discard(fault):
+                raise
+        else:
+            self._told(fault, f"asked replica-{fault.replica} to strike itself")
+
+    def _hear(self) -> None:
+        for answer in self._asked.answers():
+            if answer.struck:
+                self.num_struck += 1
+                self._told(answer.fault, answer.words)
+            else:
+                self._record.write(missed_line(answer.fault, answer.words))
+                self._told_missed(answer.fault, answer.words)
 
     def _harm(self, fault: Fault) -> None:
         if self._network is None:
             raise ConfigError(f"{fault.kind.value} needs a network that can be harmed", "a lab")
         self._write(fault, words(fault, ()))
         self._lasting.append(_Harmed(fault, self._network, self._clock.now()))
+        self.num_struck += 1
 
     # -- what is written -------------------------------------------------------------------------
 
@@ -188,17 +219,19 @@ class Striker:
         self._told(fault, text)
 
     def _told(self, fault: Fault, text: str) -> None:
-        self.num_struck += 1
         self._say(f"step {fault.at_step}  {fault.id}  {text}")
 
     def _miss(self, fault: Fault, reason: str) -> None:
-        self.num_missed += 1
         self._record.write(missed_line(fault, reason))
         target = self._victims.target(fault)
         self._journal.record(
             Event.FAULT_MISSED, fault=fault.id, kind=fault.kind, target=target, reason=reason
         )
-        self._say(f"step {fault.at_step}  {fault.id}  missed: {reason}")
+        self._told_missed(fault, reason)
+
+    def _told_missed(self, fault: Fault, reason: str) -> None:
+        self.num_missed += 1
+        self._told(fault, f"missed: {reason}")
 
     def _lift(self, lasting: Lasting) -> None:
         self._lasting.remove(lasting)

@@ -81,7 +81,10 @@ def usual_gap_s(commits: Sequence[Commit]) -> float:
 
 def faults(record: RunRecord) -> tuple[Fault, ...]:
     """Return every fault of a run, those that danaus injected and those from outside."""
-    found = [_injected(e, record) for e in record.events if e.name == Event.FAULT_INJECTED]
+    # Written down before it strikes, a fault may still find that its victim is gone.
+    missed = {e.text("fault") for e in record.events if e.name == Event.FAULT_MISSED} - {""}
+    struck = (e for e in record.events if e.name == Event.FAULT_INJECTED)
+    found = [_injected(e, record) for e in struck if e.text("fault") not in missed]
     found += _from_outside(record, found)
     found.sort(key=lambda f: f.time)
     told = []

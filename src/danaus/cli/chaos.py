@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import textwrap
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import tyro
 
 from danaus.app.chaos import FaultPlan, check
 from danaus.app.chaos_kinds import FACTS, PHASES
+from danaus.app.chaos_log import plan_again
 from danaus.app.run_folder import RunFolder
 from danaus.app.settings import fleet_of, saved
 from danaus.cli.arguments import Given, read, show_help, wants_help
@@ -76,13 +76,7 @@ def _plan(asked: ChaosCommand) -> FaultPlan:
         return FaultPlan.parse(*asked.faults, seed=asked.seed)
     if asked.faults:
         raise ConfigError("--replay and a fault are both named", "one of them")
-    from danaus.app.chaos_log import read_record
-    from danaus.app.chaos_record import replay
-
-    plan = replay(read_record(asked.replay))
-    if not plan.faults:
-        raise ConfigError(f"record {os.path.relpath(asked.replay)} has no fault that struck")
-    return plan
+    return plan_again(asked.replay)
 
 
 def kinds() -> str:

@@ -92,6 +92,10 @@ def _chaos(given: Given, settings: RunConfig) -> FaultPlan | None:
     asked = load(TrainCommand, overrides=flags).chaos.plan()
     if asked is not None:
         check_plan(asked, fleet_of(settings))
+        # Loads what builds labs.
+        from danaus.app.chaos_lab import network_for
+
+        network_for(asked, settings.hosts)
     return asked
 
 

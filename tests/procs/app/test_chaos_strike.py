@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,9 +14,12 @@ from danaus.actor import procfs
 from danaus.actor.pid_registry import PidRegistry
 from danaus.app.campaign import Campaign
 from danaus.app.chaos import FaultPlan, Fleet
+from danaus.app.chaos_log import read_record
+from danaus.app.chaos_record import replay
 from danaus.app.run_folder import RunFolder
 from danaus.app.settings import RunConfig
 from danaus.core import journal
+from danaus.core.errors import ConfigError
 from danaus.testing.hosts import wait_for_state
 
 FLEET = Fleet.of(2)
@@ -108,6 +113,77 @@ def test_a_controller_does_not_stop_itself_as_nobody_would_let_it_go_on(folder):
     folder.release()
     (missed,) = told(folder, "fault_missed")
     assert missed["reason"].endswith("danaus chaos, from another terminal")
+
+
+class Unharmed:
+    """A network that lets nobody harm it."""
+
+    def cut(self, host, peer, *, one_way):
+        raise ConfigError("this lab was taken down")
+
+
+def test_what_is_written_down_and_cannot_be_done_has_missed_and_not_struck(folder):
+    with Campaign(folder, FaultPlan(), FLEET, network=Unharmed()) as campaign:
+        campaign.strike_now("partition:host=0,peer=1")
+        assert (campaign.striker.num_struck, campaign.striker.num_missed) == (0, 1)
+        assert campaign.is_done
+    assert not replay(read_record(campaign.record.path)).faults
+
+
+def test_what_victims_do_to_themselves_is_heard_of(folder):
+    plan = FaultPlan.parse("nan:at_step=3", "oom:at_step=4", "segv:at_step=5")
+    with Campaign(folder, plan, FLEET) as campaign, journal.Journal(folder.journal_path) as victims:
+        nan, oom, _ = campaign.take_planned()
+        campaign.look()
+        assert campaign.is_over
+        assert (campaign.striker.num_struck, campaign.striker.num_open) == (0, 3)
+        victims.record("fault_injected", fault=nan.id, text="a number is none")
+        victims.record("fault_missed", fault=oom.id, reason="root is needed")
+        campaign.look()
+        striker = campaign.striker
+        assert (striker.num_struck, striker.num_missed, striker.num_open) == (1, 1, 1)
+        assert not campaign.is_done, "one waits for its step"
+    kinds = [fault.kind for fault in replay(read_record(campaign.record.path)).faults]
+    assert kinds == ["nan", "segv"], "who missed is not struck again"
+
+
+def test_a_record_holds_every_line_once_its_disk_has_room_again(tmp_path):
+    """The kernel's limit on a file's size is a full disk to whoever writes."""
+    script = """
+import resource, sys
+from pathlib import Path
+from danaus.app.chaos_log import RecordFile
+from danaus.app.run_folder import RunFolder
+lines = [f"line {n}" + chr(10) for n in range(4)]
+record = RecordFile(RunFolder(Path(sys.argv[1])))
+record.write(lines[0])
+resource.setrlimit(resource.RLIMIT_FSIZE, (10, resource.RLIM_INFINITY))
+record.write(lines[1])
+record.write(lines[2])
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+record.write(lines[3])
+record.close()
+"""
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, timeout=60)
+    assert read_record(tmp_path / "chaos" / "1.jsonl") == [f"line {n}" for n in range(4)]
+
+
+FREEZER = Path("/sys/fs/cgroup/freezer/cgroup.procs")
+
+
+@pytest.mark.skipif(not os.access(FREEZER, os.W_OK), reason="needs root and a freezer (cgroup v1)")
+def test_a_process_can_be_frozen_again_once_it_has_thawed():
+    script = """
+from danaus.app.chaos_kernel import freeze
+for _ in range(2):
+    freeze(0.1, lambda: print("frozen", flush=True))
+    for undoer in __import__("danaus.app.chaos_kernel", fromlist=["_"])._undoers:
+        undoer.wait()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout.split() == ["frozen", "frozen"]
 
 
 def test_a_partition_without_a_lab_misses(folder):

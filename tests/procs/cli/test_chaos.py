@@ -36,9 +36,14 @@ def test_a_run_is_struck_by_its_own_plan_by_two_commands_and_by_a_replay(tmp_pat
         ):
             assert one.wait() == 0, one.text
             assert two.wait() == 0, two.text
+        with Command(tmp_path, "chaos", "a", "disk_full:replica=2") as impossible:
+            assert impossible.wait() == 1, "a worker that cannot do it says so to whoever asked"
         disturbed = finish(train)
     assert "1 struck, 0 missed; record a/chaos/" in one.text
     assert "2 struck, 0 missed; record a/chaos/" in two.text
+    assert "one bit of model." in two.text, "what a victim did to itself is heard of"
+    assert "which is not filled: a file system of its own" in impossible.text
+    assert "0 struck, 1 missed; record a/chaos/" in impossible.text
     kinds = ["flip_bit", "hang", "kill", "kill", "kill_coordinator"]
     assert sorted(struck(tmp_path / "a")) == kinds
     names = {line["fault"] for line in told(tmp_path / "a", Event.FAULT_INJECTED)}
@@ -66,7 +71,9 @@ def _check_refusals(folder: Path) -> None:
         (("chaos", "a", "kill:replica=3"), "there is no replica 3"),
         (("chaos", "nowhere", "kill"), "does not exist"),
         (("chaos", "a"), "no fault is named"),
+        (("chaos", "a", "partition"), "the network of this run cannot be harmed"),
         (("chaos", "a", "--replay", "text.txt"), "this is not a record of faults"),
+        (("train", "debug", "--chaos", "loss"), "the network of this run cannot be harmed"),
         (("train", "debug", "--chaos", "kil"), "did you mean 'kill'?"),
     ):
         with Command(folder, *words) as command:

@@ -43,11 +43,15 @@ def faults(draw: st.DrawFn) -> Fault:
     if facts.where:
         said["where"] = draw(st.none() | st.sampled_from(facts.where))
     if facts.unit:
-        said["amount"] = draw(st.none() | AMOUNTS[facts.unit])
+        forward = said.get("where") == "monotonic"
+        amounts = AMOUNTS["s" if forward else facts.unit]
+        said["amount"] = draw(st.none() | amounts)
     if facts.lasts:
         said["for_s"] = draw(st.none() | SECONDS)
     if facts.has_moments:
-        said["at_phase"] = draw(st.none() | st.sampled_from(PHASES))
+        collective = said.get("where") == "collective"
+        phases = ("reduce", "vote") if collective else PHASES
+        said["at_phase"] = draw(st.none() | st.sampled_from(phases))
     starts = {"at_step": st.integers(0, 10**9), "after_s": SECONDS, "after_steps": st.integers(0)}
     start = draw(st.none() | st.sampled_from(sorted(starts)))
     if start is not None:
@@ -130,6 +134,9 @@ def test_a_spec_has_a_normal_form(spec, normal):
         ("slow:amount=1x", "above 1x"),
         ("loss:amount=120%", "at most 100%"),
         ("clock_jump:amount=0s", "other than 0"),
+        ("clock_jump:where=monotonic,amount=-1s", "a steady clock cannot jump by -1 s: a jump fo"),
+        ("hang:where=collective,at_phase=compute", "no collective in compute: at_phase=reduce or"),
+        ("kill:after=-0.5s", "after is -0.5: it must be at least 0"),
         ("slow:for=soon", "for cannot be 'soon': it needs a duration, like 5s"),
         ("slow:for=" + "9" * 400 + "s", "for is inf"),
     ],

@@ -184,7 +184,17 @@ def test_what_missed_is_not_replayed_and_a_torn_line_is_left_out():
     assert replay(lines).faults == (two,)
 
 
-@pytest.mark.parametrize("lines", [[], ["nonsense"], ['{"event":"run_started"}'], ["[1]"]])
+def test_a_record_that_is_damaged_amid_its_lines_is_refused():
+    (kill,) = schedule("kill").handle(Seen(4, 0.0))
+    head, line = plan_line(FaultPlan(), FLEET), fault_line(kill, 0.0)
+    for damaged in (line[:20], '{"fault":"chaos-1.1"}', '{"spec":"kill"}', "[]"):
+        with pytest.raises(ConfigError, match="line 3 of the record is damaged"):
+            replay([head, line, damaged, line])
+
+
+@pytest.mark.parametrize(
+    "lines", [[], ["nonsense"], ['{"event":"run_started"}'], ["[1]"], ['{"record":1}']]
+)
 def test_what_is_no_record_is_refused(lines):
     with pytest.raises(ConfigError, match="not a record of faults"):
         replay(lines)

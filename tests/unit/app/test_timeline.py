@@ -237,6 +237,17 @@ def test_what_befalls_a_victim_again_is_not_put_down_to_the_older_fault(tmp_path
     assert kill.noticed_after_s == pytest.approx(0.004, abs=1e-5)
 
 
+def test_what_was_written_down_and_then_found_nobody_is_no_fault(tmp_path: Path) -> None:
+    story = StoryTeller(tmp_path)
+    story.run(10)
+    for name in ("a", "b"):
+        story.record("fault_injected", fault=name, kind="kill", target="replica-1")
+    story.record("fault_missed", fault="a", kind="kill", target="replica-1", reason="it was gone")
+    story.run(5)
+
+    assert len(faults(read_run(tmp_path))) == 1
+
+
 def test_the_absence_of_another_victim_is_no_stall_of_the_survivors(tmp_path: Path) -> None:
     story = StoryTeller(tmp_path)
     story.run(10)
