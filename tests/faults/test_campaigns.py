@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 
 import pytest
@@ -26,10 +27,10 @@ OUTSIDE = (
 def paced(tmp_path):
     """Return a run whose steps take their time until the file ``fast`` is there."""
 
-    def make(plan, name="run", **more):
+    def make(plan, name="run", shape=SHAPE, **more):
         pace = Pace(STEP_S, until=tmp_path / "fast")
         observers = {f"replica-{n}": (pace,) for n in range(SHAPE.replicas)}
-        return small_run(tmp_path / name, SHAPE, observers=observers, chaos=plan, **more)
+        return small_run(tmp_path / name, shape, observers=observers, chaos=plan, **more)
 
     return make
 
@@ -80,7 +81,7 @@ def test_a_victim_that_dies_before_its_step_is_struck_in_its_next_life(
     paced, undisturbed, tmp_path
 ):
     """As ``danaus chaos`` does it: it tells the controller, which tells each life of a victim."""
-    run = paced(None)
+    run = paced(None, shape=dataclasses.replace(SHAPE, steps=80))
     plan = FaultPlan.parse("nan:replica=1,at_step=40", "kill:replica=1")
     with running(run) as going:
         going.watch.until_members(3)

@@ -56,11 +56,11 @@ def strike(blow: Blow) -> bool:
         ConfigError: It cannot be done here.
     """
     fault = blow.fault
+    if blow.has_struck:
+        return False
     effect = _effect(fault)
     if fault.kind is FaultKind.FLIP_BIT and fault.where == "checkpoint":
         return _flip_checkpoint(blow, effect)
-    if blow.has_struck:
-        return False
     blow = dataclasses.replace(blow, text=effect.text.format(who=blow.work.place.replica_id))
     if effect.by_itself or blow.say():
         effect.act(blow)
