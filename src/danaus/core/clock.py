@@ -29,6 +29,13 @@ class MonotonicClock:
         return time.monotonic()
 
 
+class BootClock:
+    """The machine's monotonic clock that goes on while the machine sleeps."""
+
+    def now(self) -> float:
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 @functools.cache
 def _epoch_s() -> float:
     return time.time() - time.clock_gettime(time.CLOCK_MONOTONIC)

@@ -39,6 +39,7 @@ from danaus.ft.stopwatch import Stopwatch
 from danaus.ft.stragglers import PaceWatch
 from danaus.ft.tally import objection
 from danaus.ft.work import StepResult, Work
+from danaus.quorum.candidates import parse_candidates
 from danaus.quorum.client import QuorumClient
 from danaus.quorum.messages import Epoch, Seat
 from danaus.wire.address import Address, advertised
@@ -129,7 +130,7 @@ class Participant:
 
     def _reachable_at(self) -> Address:
         """Return where peers dial this process: those who reach the service reach it (W-4)."""
-        return advertised(self._listener.address, Address.parse(self._place.quorum_address))
+        return advertised(self._listener.address, parse_candidates(self._place.quorum_address)[0])
 
     def __enter__(self) -> Self:
         return self

@@ -24,7 +24,8 @@ class Place:
         rank: Place inside the replica, ``0 .. num_ranks - 1``.
         num_ranks: Processes per replica (the degree of sharding).
         incarnation: Grows with each start of this replica.
-        quorum_address: Where the quorum service listens.
+        quorum_address: Where the quorum service listens; of several candidates all, with commas
+            between them.
         secret_path: The job's secret, a 0600 file.
         data_address: Where this process listens for its peers (``unix:…`` or ``tcp:host:0``).
         agent_address: Its host agent, as the quorum service dials it ("" without one).

@@ -34,6 +34,7 @@ from danaus.core.errors import (
     NoQuorum,
     ServiceLost,
 )
+from danaus.quorum.candidates import Candidates, parse_candidates
 from danaus.quorum.codecs import FROM_REPLICA, FROM_SERVICE
 from danaus.quorum.messages import (
     AbortExchange,
@@ -45,6 +46,7 @@ from danaus.quorum.messages import (
     Heartbeat,
     Join,
     Leave,
+    NotLeading,
     QuorumRecord,
     Refused,
     Register,
@@ -95,7 +97,8 @@ class QuorumClient:
     """Speaks with the quorum service for one member process.  Safe to use from any thread.
 
     Args:
-        address: Where the service listens; it may come up later.
+        address: Where the service listens, or all of whom may be the service, with commas between
+            them; they may come up later.
         secret: The job's secret.
         seat: Who this is, and where it is reached.
         heartbeat_s: How often to say that it is alive, in seconds.
@@ -115,7 +118,7 @@ class QuorumClient:
         on_change_pending: OnChange | None = None,
         on_abort: OnAbort | None = None,
     ) -> None:
-        self._address = Address.parse(address) if isinstance(address, str) else address
+        self._candidates = Candidates(parse_candidates(str(address)))
         self._secret, self._seat, self._heartbeat_s = secret, seat, heartbeat_s
         self._on_change_pending, self._on_abort = on_change_pending, on_abort
         self._changed = threading.Condition()
@@ -126,6 +129,7 @@ class QuorumClient:
         self._waiting = ""
         self._ended = False
         self._session: Session | None = None
+        self._holder = ""
         self._loop = asyncio.new_event_loop()
         self._closing = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="quorum client", daemon=True)
@@ -197,17 +201,17 @@ class QuorumClient:
 
     def _check(self, deadline: Deadline | None) -> None:
         if self._ended:
-            raise ChannelClosed(str(self._address), "this quorum client was closed")
+            raise ChannelClosed(str(self._candidates), "this quorum client was closed")
         if deadline is None or not deadline.passed:
             return
         if self._away:
-            raise ServiceLost(str(self._address), deadline.limit_s, self._away)
+            raise ServiceLost(str(self._candidates), deadline.limit_s, self._away)
         raise DeadlinePassed(f"a quorum ({self._reason()})", deadline.limit_s)
 
     def _reason(self) -> str:
         if self._away:
             away_s = time.monotonic() - self._away_since
-            where = f"the quorum service at {self._address}"
+            where = f"the quorum service at {self._candidates}"
             return f"cut off from {where} for {away_s:.1f} s: {self._away}"
         return self._waiting or "the quorum service has not answered yet"
 
@@ -241,7 +245,7 @@ class QuorumClient:
             pause = Deadline.after(_PAUSE_S)  # a service that hangs up at once is not flooded
             try:
                 session = await open_session(
-                    self._address,
+                    self._candidates.current,
                     self._secret,
                     lost_limit_s=_LOST_LIMIT_S,
                     open_limit_s=_OPEN_LIMIT_S,
@@ -250,6 +254,8 @@ class QuorumClient:
                 self._gone(str(error))
             else:
                 await self._speak(session)
+            self._candidates.turn(self._holder)
+            self._holder = ""
             await asyncio.sleep(pause.remaining_s())
 
     async def _speak(self, session: Session) -> None:
@@ -275,7 +281,8 @@ class QuorumClient:
     async def _listen(self, session: Session) -> None:
         async for parts in session:
             self._hear(FROM_SERVICE.decode(parts[0], session.peer))
-        self._gone("the service closed the session")
+        if not self._away:  # else it said why
+            self._gone("the service closed the session")
 
     async def _beat(self) -> None:
         said = Deadline.after(PATIENCE_S)
@@ -338,6 +345,9 @@ class QuorumClient:
             case AbortExchange():
                 if self._on_abort is not None:
                     self._on_abort(message)
+            case NotLeading():
+                self._holder = message.holder
+                self._gone(message.reason)
 
     def _announced(self, told: Announcement) -> None:
         """Take an announcement that answers the ask; nobody waits for any other."""

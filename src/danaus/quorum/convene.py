@@ -282,7 +282,9 @@ def _announce(s: Situation, formation: Formation, diverged: tuple[int, ...]) -> 
     previous = s.previous
     floor = max(s.floor, s.forgotten, *([previous.epoch] if previous is not None else []))
     new_term = s.by_hearsay or (s.began and (previous is None or formation.start == "restore"))
-    epoch = next_epoch(floor, max(s.ledger_term, s.roster.highest_term()), new_term)
+    least = s.settings.least_term
+    seen = max(s.ledger_term, s.roster.highest_term(), least - 1)
+    epoch = next_epoch(floor, seen, new_term or floor.term < least)
     attempts = {of[0]: s.lessons.count(of) for of in formation.learners}
     told = announcement_of(formation, s.roster, epoch=epoch, attempts=attempts)
     patience = max((s.lessons.patience(of) for of in formation.learners), default=1)

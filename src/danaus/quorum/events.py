@@ -43,6 +43,7 @@ class QuorumSettings:
             that turned to the service, before they are told to leave what they are blocked in.
         heal_divergence: False: any divergence stops the run.
         replace_stragglers: Whether a replica that is persistently slow makes room for another.
+        least_term: Nothing new is announced in a term below it.
     """
 
     min_replicas: int = 1
@@ -55,6 +56,7 @@ class QuorumSettings:
     linger_s: float = 1.0
     heal_divergence: bool = True
     replace_stragglers: bool = False
+    least_term: int = 0
 
 
 class Saved(msgspec.Struct, frozen=True):

@@ -237,5 +237,12 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
     step: int = 0
 
 
+class NotLeading(msgspec.Struct, frozen=True, tag="not_leading"):
+    """Another candidate leads, at ``holder``; empty: nobody is known to."""
+
+    holder: str
+    reason: str
+
+
 FromReplica = Register | Heartbeat | Join | Leave | Finding
-FromService = Announcement | ChangePending | AbortExchange | Waiting | Refused
+FromService = Announcement | ChangePending | AbortExchange | Waiting | Refused | NotLeading

@@ -132,3 +132,57 @@ def test_a_folder_that_stays_locked_is_not_claimed(
     monkeypatch.setattr(disk_module, "LOCK_LIMIT_S", 0.0)
     with QuorumDisk(tmp_path)._locked(), pytest.raises(BlockingIOError):
         QuorumDisk(tmp_path).claim()
+
+
+# -- led by a lease ---------------------------------------------------------------------------
+
+
+def test_each_term_of_a_lease_has_a_file_of_its_own(tmp_path: Path) -> None:
+    first = QuorumDisk(tmp_path, term=1)
+    assert first.claim() is None
+    first.save(saved(1))
+    second = QuorumDisk(tmp_path, term=2)
+    assert second.claim() == saved(1)
+    second.save(saved(2))
+    assert second.load() == saved(2)
+    assert not first.path.exists(), "what it held is out of date"
+
+
+def test_who_was_stopped_with_the_lock_in_hand_holds_up_no_later_term(tmp_path: Path) -> None:
+    QuorumDisk(tmp_path).save(saved(1))
+    with QuorumDisk(tmp_path)._locked():
+        later = QuorumDisk(tmp_path, term=2)
+        assert later.claim() == saved(1)
+        later.save(saved(2))
+    assert QuorumDisk(tmp_path, term=3).claim() == saved(2)
+
+
+def test_what_an_older_term_still_writes_is_not_what_counts(tmp_path: Path) -> None:
+    older, newer = QuorumDisk(tmp_path, term=1), QuorumDisk(tmp_path, term=2)
+    older.claim()
+    newer.claim()
+    with pytest.raises(OSError, match="another quorum service keeps this folder"):
+        older.save(saved(5))
+    newer.save(saved(9))
+    older._write(saved(5))  # stopped between its look and its write, it goes on
+    assert newer.load() == saved(9)
+    assert QuorumDisk(tmp_path, term=3).claim() == saved(9)
+    assert QuorumDisk(tmp_path).claim() == saved(9), "without a lease it counts all"
+
+
+def test_a_damaged_file_of_any_term_may_be_the_newest(tmp_path: Path) -> None:
+    for term in (1, 2):
+        disk = QuorumDisk(tmp_path, term)
+        disk.claim()
+        disk.save(saved(term))
+    disk.path.write_text("{")
+    QuorumDisk(tmp_path, term=1)._write(saved(1))
+    assert QuorumDisk(tmp_path, term=3).claim() is None
+
+
+def test_a_folder_has_one_name_for_all_that_share_it(tmp_path: Path) -> None:
+    name = QuorumDisk(tmp_path / "a", term=1).id
+    assert name
+    assert QuorumDisk(tmp_path / "a").id == name
+    assert QuorumDisk(tmp_path / "b").id != name
+    assert os.listdir(tmp_path / "a") == ["folder-id"]
