@@ -2,14 +2,13 @@
 
 Owns the shell around ``quorum.state``: sessions from member processes, sessions with host agents,
 the clock, the disk and the journal.  It decides nothing.  ``python -m danaus.quorum.service``
-runs it; its command line is ``quorum.service_options``.
+runs it, and ``danaus lighthouse``; the process around it is ``quorum.lighthouse``'s.
 
 Invariants:
     Q-1: what could not be saved is not announced.
+    Q-3: while it is not certain that it is the only one (``quorum.gate``) it decides nothing, saves
+    nothing and says nothing; what was decided before waits until it is certain again.
     Q-6: it may die at any moment; a new one goes on from its disk.
-    P-4: it ends with its controller: by the kernel with the lifeline that it was given, even
-    while it is stopped; without one at the end of standard input, where that is a pipe.  Detached
-    it goes on for as long as there are members.
 """
 
 from __future__ import annotations
@@ -18,19 +17,15 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from danaus.core.clock import Clock, MonotonicClock
-from danaus.core.errors import ChannelClosed, DanausError, FrameDamaged
-from danaus.core.journal import Journal
-from danaus.core.lifeline import arm_lifeline, end_watched, stdin_watched
+from danaus.core.errors import ChannelClosed, FrameDamaged
 from danaus.quorum.agents import HostAgents, how_it_ended, is_address, observation_of
 from danaus.quorum.codecs import FROM_REPLICA, FROM_SERVICE
-from danaus.quorum.disk import QuorumDisk, watch_keeper
+from danaus.quorum.disk import QuorumDisk
 from danaus.quorum.events import (
     Abort,
     Announce,
@@ -47,12 +42,14 @@ from danaus.quorum.events import (
     ProbeProcess,
     RebuildAsked,
     Refuse,
+    Saved,
     Started,
     TellWaiting,
     TimePassed,
     Unreachable,
     WakeAt,
 )
+from danaus.quorum.gate import Gate, OpenGate
 from danaus.quorum.hearing import event_of, speaker
 from danaus.quorum.messages import (
     FromService,
@@ -63,14 +60,12 @@ from danaus.quorum.messages import (
 )
 from danaus.quorum.minutes import Minutes, member_facts
 from danaus.quorum.progress import RebuildGroup, StallJudge, StormReported, Suspect
-from danaus.quorum.service_options import ServiceOptions, read_options
 from danaus.quorum.state import QuorumMachine
 from danaus.wire.address import Address
 from danaus.wire.lifecycle import PositionsSeen, ProcessExited
 from danaus.wire.secret import Secret
 from danaus.wire.session import Session, SessionListener, serve_sessions
 
-_UNNEEDED_LIMIT_S = 10.0
 _log = logging.getLogger("danaus.quorum")
 
 
@@ -82,8 +77,8 @@ class QuorumService:
         disk: Where its quorums are saved.
         secret: The job's secret.
         judge: Decides who hangs.
-        journal: Where each decision is written; None: nowhere.
-        clock: Where ``now`` comes from.
+        minutes: Where each decision is written down; None: nowhere.
+        gate: Whether it may speak; None: always.
     """
 
     def __init__(
@@ -93,19 +88,21 @@ class QuorumService:
         secret: Secret,
         *,
         judge: StallJudge | None = None,
-        journal: Journal | None = None,
-        clock: Clock | None = None,
+        minutes: Minutes | None = None,
+        gate: Gate | None = None,
     ) -> None:
         self._machine, self._disk, self._secret = machine, disk, secret
         self._judge = judge or StallJudge()
-        self._minutes = Minutes(journal)
-        self._clock = clock or MonotonicClock()
+        self._minutes = minutes or Minutes(None)
+        self._gate = gate or OpenGate()
+        self._clock: Clock = MonotonicClock()
         self._agents = HostAgents(
             secret, on_exit=self._exited, on_positions=self._positions, on_gone=self._agent_gone
         )
         self._sessions: dict[MemberId, Session] = {}
         self._seated: dict[tuple[str, str], MemberId] = {}
         self._events: deque[Event] = deque()
+        self._orders: deque[Instruction] = deque()
         self._busy = False
         self._timer: asyncio.TimerHandle | None = None
         self._listener: SessionListener | None = None
@@ -264,36 +261,50 @@ class QuorumService:
     def _feed(self, event: Event) -> None:
         """Hand an event to the machine, and those that follow from its instructions after it."""
         self._events.append(event)
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Decide and do what is due, for as long as the gate is open."""
         if self._busy:
             return
         self._busy = True
         try:
-            while self._events:
-                now = self._clock.now()
-                self._carry_out(self._machine.handle(self._events.popleft(), now), now)
+            while (self._orders or self._events) and self._gate.is_open:
+                if self._orders:
+                    self._carry_out(self._orders.popleft())
+                else:
+                    event = self._events.popleft()
+                    self._orders.extend(self._machine.handle(event, self._clock.now()))
         finally:
             self._busy = False
 
-    def _carry_out(self, instructions: tuple[Instruction, ...], now: float) -> None:
-        for instruction in instructions:
-            if isinstance(instruction, WakeAt):
-                self._wake_in(max(0.0, instruction.at - now))
-            elif isinstance(instruction, Persist):
-                try:
-                    self._disk.save(instruction.saved)
-                except OSError as error:
-                    self._disk_failed(error)
-                    self._wake_in(0.1)
-                    return  # Q-1: nothing that follows may be told
-            else:
-                self._minutes.decided(instruction)
-                _ORDERS.get(type(instruction), _nothing)(self, instruction)
+    def _carry_out(self, instruction: Instruction) -> None:
+        if isinstance(instruction, WakeAt):
+            self._wake_in(max(0.0, instruction.at - self._clock.now()))
+        elif isinstance(instruction, Persist):
+            self._save(instruction.saved)
+        else:
+            self._minutes.decided(instruction)
+            _ORDERS.get(type(instruction), _nothing)(self, instruction)
 
-    def _disk_failed(self, error: OSError) -> None:
-        reason = error.strerror or str(error)
+    def _save(self, saved: Saved) -> None:
+        if not self._gate.covers(saved.announcement.epoch.term):
+            self._not_saved("the lease is yet to name its term")
+            return
+        try:
+            self._disk.save(saved)
+        except OSError as error:
+            self._not_saved(error.strerror or str(error))
+        else:
+            self._gate.saved()
+
+    def _not_saved(self, reason: str) -> None:
+        """Tell nobody what follows (Q-1)."""
         _log.error("cannot save the quorum in %s: %s", self._disk.path, reason)
         self._minutes.note("quorum_not_saved", path=str(self._disk.path), reason=reason)
+        self._orders.clear()
         self._events.appendleft(DiskFailed(reason))
+        self._wake_in(0.1)
 
     def _wake_in(self, delay_s: float) -> None:
         if self._timer is not None:
@@ -320,59 +331,7 @@ _ORDERS: dict[type, Callable[[QuorumService, Any], None]] = {
 }
 
 
-async def serve(options: ServiceOptions) -> None:
-    """Run the service until it is told to end, or its controller is gone."""
-    if options.lifeline_fd >= 0:
-        arm_lifeline(options.lifeline_fd)
-    secret = Secret.load(options.secret_file)
-    disk = QuorumDisk(options.folder)
-    machine = options.machine(disk.claim(), began=disk.began)
-    journal = Journal(options.journal) if options.journal is not None else None
-    judge = StallJudge(options.progress)
-    service = QuorumService(machine, disk, secret, judge=judge, journal=journal)
-    ending, unattended = asyncio.Event(), asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ending.set)
-    controller = os.getppid() if options.detached else 0
-    with stdin_watched(loop, ending.set), end_watched(controller, unattended.set):
-        try:
-            await service.start(Address.parse(options.address))
-            async with asyncio.TaskGroup() as tasks:
-                looks = (
-                    _leave_unattended(service, unattended, ending),
-                    watch_keeper(disk, ending.set),
-                )
-                looking = [tasks.create_task(look) for look in looks]
-                await ending.wait()
-                for task in looking:
-                    task.cancel()
-        finally:
-            await service.close()
-            if journal is not None:
-                journal.close()
-
-
-async def _leave_unattended(
-    service: QuorumService, unattended: asyncio.Event, ending: asyncio.Event
-) -> None:
-    """End a service that nobody owns any more once nobody needs it."""
-    await unattended.wait()
-    alone_s = 0.0
-    while alone_s < _UNNEEDED_LIMIT_S:
-        await asyncio.sleep(1.0)
-        alone_s = 0.0 if service.num_members else alone_s + 1.0
-    ending.set()
-
-
-def main() -> None:
-    """Run the service with the options of the command line; exit code 2 for bad ones."""
-    try:
-        asyncio.run(serve(read_options(sys.argv[1:])))
-    except DanausError as error:
-        sys.stderr.write(f"{error}\n")
-        sys.exit(2)
-
-
 if __name__ == "__main__":
+    from danaus.quorum.lighthouse import main
+
     main()

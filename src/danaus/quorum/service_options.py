@@ -6,6 +6,7 @@ Owns reading it; what the options mean is said where they are used.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ from pathlib import Path
 from danaus.core.clock import time_of_day
 from danaus.quorum.events import QuorumSettings, Saved
 from danaus.quorum.folder import RunFiles
+from danaus.quorum.lease_events import LEASE_S
+from danaus.quorum.lease_store import LeasePlace
 from danaus.quorum.ledger_traces import read_traces
 from danaus.quorum.progress import ProgressSettings
 from danaus.quorum.state import QuorumMachine
@@ -22,8 +25,23 @@ from danaus.quorum.state import QuorumMachine
 class ServiceOptions:
     """What the service is started with.
 
-    ``lifeline_fd`` is the read end of a pipe that its controller holds, -1: none; ``detached``
-    that it goes on without its controller while there are members.
+    Args:
+        folder: Where it keeps its state.
+        address: Where it listens.
+        secret_file: The job's secret.
+        journal: The run's journal; None: none is kept.
+        ledger: The run's ledgers.
+        resume: Nothing of the run is alive: go on from a checkpoint in a new term.
+        quorum: Limits and policy.
+        progress: When a process counts as hung.
+        lifeline_fd: The read end of a pipe that its controller holds; -1: none.
+        detached: It goes on without its controller while there are members.
+        watches_input: It ends with its standard input, where that is a pipe.
+        lease: Where candidates for the service agree on who leads; None: there is one only.
+        lease_s: How long a lease counts that is not renewed.
+        standby: It leaves a lease that nobody ever held to another candidate for a while.
+        http: Where its page is, ``HOST:PORT``; empty: nowhere.
+        http_open_reading: Who reads need not prove anything, from other machines neither.
     """
 
     folder: Path
@@ -36,24 +54,35 @@ class ServiceOptions:
     progress: ProgressSettings
     lifeline_fd: int = -1
     detached: bool = False
+    watches_input: bool = True
+    lease: LeasePlace | None = None
+    lease_s: float = LEASE_S
+    standby: bool = False
+    http: str = ""
+    http_open_reading: bool = False
 
-    def machine(self, saved: Saved | None, *, began: bool) -> QuorumMachine:
+    def machine(
+        self, saved: Saved | None, *, began: bool, least_term: int = 0, resume: bool = False
+    ) -> QuorumMachine:
         """Return the machine, told what the disk and the run's ledgers hold.
 
         Args:
             saved: What the disk holds; None: nothing.
             began: Something was saved before, so that nothing means that it was lost.
+            least_term: Of a lease: nothing new is announced in a term below it.
+            resume: Nothing of the run is alive.
         """
         traces = read_traces(self.ledger)
         lost = saved is None and (began or traces.steps > 0 or traces.term > 0)
-        # Where neither disk nor ledger names a term, the clock gives one that was not used: a
-        # run takes far longer than a second for each of its terms.
-        term = traces.term or (int(time_of_day()) if lost else 0)
+        # Where neither disk, ledger nor lease names a term, the clock gives one that was not used:
+        # a run takes far longer than a second for each of its terms.
+        unnamed = lost and least_term == 0
+        term = traces.term or (int(time_of_day()) if unnamed else 0)
         return QuorumMachine(
-            self.quorum,
+            dataclasses.replace(self.quorum, least_term=least_term),
             saved,
             traces.steps,
-            resume=self.resume,
+            resume=resume,
             lost=lost,
             ledger_term=term,
         )
@@ -94,6 +123,11 @@ def read_options(arguments: Sequence[str]) -> ServiceOptions:
         progress=ProgressSettings(hang_limit_s=given.hang_limit_s),
         lifeline_fd=given.lifeline_fd,
         detached=given.detached,
+        lease=LeasePlace(given.lease) if given.lease else None,
+        lease_s=given.lease_s,
+        standby=given.standby,
+        http=given.http,
+        http_open_reading=given.http_open_reading,
     )
 
 
@@ -103,6 +137,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_places(parser)
     _add_limits(parser)
+    _add_others(parser)
     return parser
 
 
@@ -146,3 +181,11 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="a replica that is persistently slow ends after a step, to make room for another",
     )
+
+
+def _add_others(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--lease", default="", help="where candidates agree on who leads")
+    parser.add_argument("--lease-s", type=float, default=LEASE_S)
+    parser.add_argument("--standby", action="store_true", help="let another lead a new lease")
+    parser.add_argument("--http", default="", help="HOST:PORT of its page; default: none")
+    parser.add_argument("--http-open-reading", action="store_true", help="anyone may read there")
