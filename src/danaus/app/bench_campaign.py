@@ -64,15 +64,18 @@ def run_campaign(settings: CampaignConfig, *, console: Console) -> int:
     judged = judge(RunFolder.open(parent / "run"), course, reference)
     when = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
     command, left_out = _command(settings), _left_out(missing)
-    if settings.docs is not None:
+    facts = {"when": when, "command": command, "left_out": left_out}
+    code = tell(judged, facts, out=settings.out or parent / "campaign.json", console=console)
+    if settings.docs is not None:  # last: it may lie where nothing can be written
         section = page_section(judged, command, when=when, words=left_out)
         write_section(settings.docs, HEADING, section)
-    facts = {"when": when, "command": command, "left_out": left_out}
-    return tell(judged, facts, out=settings.out or parent / "campaign.json", console=console)
+    return code
 
 
 def _command(settings: CampaignConfig) -> str:
     how = f"--faults {settings.faults} --seed {settings.seed}"
+    if settings.every_steps != CampaignConfig.every_steps:
+        how += f" --every-steps {settings.every_steps}"
     if settings.replay is not None:
         how = f"--replay {settings.replay}"
     return f"danaus bench campaign {how} --replicas {settings.replicas}"

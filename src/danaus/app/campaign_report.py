@@ -117,7 +117,7 @@ def tell(judged: Judged, facts: dict[str, Any], *, out: Path, console: Console) 
     _say(
         console,
         f"{len(judged.figures)} faults struck in {course.took_s:.0f} s, {course.num_missed} "
-        f"missed, {course.num_forgotten} were asked of a victim that ended before; "
+        f"missed, {course.num_forgotten} were asked for and never struck; "
         f"{judged.num_commits} steps; the controller was started {course.num_starts} times",
     )
     _say(console, judged.verdict)
@@ -224,7 +224,7 @@ def page_section(judged: Judged, command: str, *, when: str, words: Sequence[str
         f"`{command}` on {when[:10]}, on {machine()}: "
         f"{len(judged.figures)} faults struck in {course.took_s:.0f} s and "
         f"{judged.num_commits:,} steps, {course.num_missed} found nothing to hit, "
-        f"{course.num_forgotten} were asked of a victim that ended before; the controller "
+        f"{course.num_forgotten} were asked for and never struck; the controller "
         f"was started {course.num_starts} times. {judged.verdict}."
     )
     tables = (

@@ -37,6 +37,8 @@ def lanes(record: RunRecord) -> dict[str, tuple[Span, ...]]:
         for name, state in _turns(event, record.replicas):
             if name in turns:
                 turns[name].append((event.time, state))
+        if event.name in (Event.FAULT_LIFTED, Event.FAULT_MISSED):
+            _let_go(turns.get(event.text("target"), []), event.time)
     if not any(turns.values()):
         return {name: _lane_of_commits(record, name) for name in record.replicas}
     return {name: _spans(turn, record.end) for name, turn in turns.items()}
@@ -100,6 +102,12 @@ def _turns(event: Happening, replicas: Sequence[str]) -> list[tuple[str, State]]
         Event.PROCESS_EXITED: "down",
     }
     return [(who, states[event.name])] if event.name in states else []
+
+
+def _let_go(turns: list[tuple[float, State]], now: float) -> None:
+    """Put a replica that hung back into the state that it was in before."""
+    if len(turns) > 1 and turns[-1][1] == "hung":
+        turns.append((now, turns[-2][1]))
 
 
 def _spans(turns: Sequence[tuple[float, State]], end: float) -> tuple[Span, ...]:

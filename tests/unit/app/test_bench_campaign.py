@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from danaus.app.bench_campaign import run_campaign
+from danaus.app.bench_campaign import _command, run_campaign
 from danaus.app.campaign_disk import lacking, small_disk
 from danaus.app.campaign_mix import DISK
 from danaus.app.settings import CampaignConfig
@@ -33,6 +33,11 @@ def test_a_record_of_nothing_is_refused(tmp_path: Path) -> None:
     record.write_text('{"record":1,"seed":0,"faults":[],"hosts":[0,1],"ranks":1}\n')
     with pytest.raises(ConfigError, match="nothing struck in record"):
         campaign(run_dir=tmp_path / "campaign", replay=record)
+
+
+def test_the_command_that_is_named_makes_the_same_plan_again() -> None:
+    assert _command(CampaignConfig(faults=9, seed=4)).endswith("--faults 9 --seed 4 --replicas 3")
+    assert "--every-steps 7" in _command(CampaignConfig(every_steps=7))
 
 
 @needs_disk

@@ -93,6 +93,18 @@ def test_lanes_tell_each_replicas_states(demo: RunRecord) -> None:
     assert [s.state for s in service_lane(demo)] == ["member", "down", "member"]
 
 
+def test_whoever_is_let_go_in_time_hangs_no_longer(tmp_path: Path) -> None:
+    story = StoryTeller(tmp_path)
+    story.run(10)
+    story.record("fault_injected", fault="h", kind="hang", target="replica-1", incarnation=0)
+    story.run(5)
+    story.record("fault_lifted", fault="h", kind="hang", target="replica-1", reason="")
+    story.run(10)
+
+    states = [span.state for span in lanes(read_run(tmp_path))["replica-1"]]
+    assert states == ["starting", "member", "hung", "member"]
+
+
 def test_between_the_parts_of_a_run_nobody_is_there(tmp_path: Path) -> None:
     story = StoryTeller(tmp_path)
     story.run(10)
