@@ -28,7 +28,7 @@ def host_to_bind(peers: Sequence[Address], override: str = "") -> str:
         AddressRefused: There is no route to one of them, or no such interface or host.
     """
     if override:
-        return _resolved(advertised(Address.tcp(ANY_V4, 0), peers[0], override).host)
+        return _resolved(advertised(Address.tcp(_any(peers[0]), 0), peers[0], override).host)
     ours = [advertised(Address.tcp(_any(peer), 0), peer) for peer in peers]
     if all(each.is_loopback for each in ours):
         ours = ours[:1]

@@ -37,6 +37,7 @@ def test_peers_on_several_networks_are_listened_for_on_all() -> None:
 def test_an_interface_an_address_or_a_name_may_be_named_instead() -> None:
     far = peers("198.51.100.1")
     assert host_to_bind(far, "lo") == "127.0.0.1"
+    assert host_to_bind(peers("2001:db8::1"), "lo") == "::1", "of the kind that the peers dial"
     assert host_to_bind(far, "127.0.0.9") == "127.0.0.9"
     assert host_to_bind(far, "localhost") in ("127.0.0.1", "::1")
     with pytest.raises(AddressRefused, match="neither an interface nor a host"):
