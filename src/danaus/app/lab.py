@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from danaus.app.lab_folder import LABS, LabFolder, LabState, changed, labs_there
-from danaus.app.lab_init import boot_id
 from danaus.app.lab_node import Node
 from danaus.app.lab_plan import CONTROLLER, SWITCH, LabPlan, Link
 from danaus.app.lab_rules import LIST_COMMAND, dropped
@@ -79,7 +78,7 @@ class Lab:
             self._works.clear()
             self._folder.empty()
             try:
-                self._works.build(LabState(plan, tuple(agent), boot_id()))
+                self._works.build(LabState(plan, tuple(agent)))
             except BaseException:
                 self._works.clear()
                 self._folder.remove()
@@ -170,6 +169,7 @@ class Lab:
                 self._works.start(new, host)
                 self._folder.write(new)
             self._works.start_agents(new, (host,))
+            self._works.settle(host)
 
     def popen(self, node: str, argv: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
         """Start a process inside a host; it is the caller's to wait for, and dies in a crash.
@@ -231,9 +231,12 @@ class Lab:
         hosts = tuple(self._host_status(plan, host) for host in plan.hosts)
         secret = str(self.secret_path)
         pid = switch.pid
-        if pid is None:
+        if pid is None or not state.is_complete:
+            what = (
+                "its switch is gone" if pid is None else "it is not whole, if it is not built now"
+            )
             to_do = f"danaus lab down --name {self.name}, then up"
-            return LabStatus(plan, hosts, (f"its switch is gone: {to_do}",), {}, secret)
+            return LabStatus(plan, hosts, (f"{what}: {to_do}",), {}, secret)
         counts = dropped(carry_out(LIST_COMMAND, pid=pid))
         problems = relay_problems(self._works.relays(state), switch.running())
         return LabStatus(plan, hosts, problems, counts, secret)
@@ -267,10 +270,10 @@ class Lab:
     def _state(self) -> LabState:
         state = self._folder.read() if self._folder.exists else None
         if state is None:
-            there = ", ".join(labs_there(self._folder.labs)) or "none"
+            others = [name for name in labs_there(self._folder.labs) if name != self.name]
             raise ConfigError(
                 f"there is no lab {self.name}",
-                f"labs here: {there}",
+                f"others here: {', '.join(others) or 'none'}",
                 f"danaus lab up --name {self.name}",
             )
         return state

@@ -23,7 +23,7 @@ from pathlib import Path
 import msgspec
 
 from danaus.app.lab_init import write_whole
-from danaus.app.lab_plan import SWITCH, LabPlan, hosts_file
+from danaus.app.lab_plan import SWITCH, LabPlan, check_name, hosts_file, is_name
 from danaus.app.lab_tools import until
 from danaus.core.clock import Deadline
 from danaus.core.errors import ConfigError
@@ -41,7 +41,6 @@ class LabState:
         plan: The lab as it shall be.
         agent: The command of each host, with ``{address}``, ``{port}``, ``{name}``, ``{secret}``
             and ``{run_dir}`` left open; empty for none.
-        boot_id: Which life of this machine it was made in.
         is_complete: Whether it was up once.
         crashed: Hosts that were crashed on purpose.
         kernel: What the kernel can do to links (``lab_links.KINDS``).
@@ -49,7 +48,6 @@ class LabState:
 
     plan: LabPlan
     agent: tuple[str, ...]
-    boot_id: str
     is_complete: bool = False
     crashed: tuple[str, ...] = ()
     kernel: tuple[str, ...] = ()
@@ -61,12 +59,15 @@ class LabFolder:
     Args:
         name: The lab's name.
         labs: The folder of all labs.
+
+    Raises:
+        ConfigError: A lab cannot be called so.
     """
 
     def __init__(self, name: str, labs: Path = LABS) -> None:
-        self.name = name
-        self.labs = labs
-        self.path = labs / name
+        self.name = check_name(name)
+        self.labs = labs.absolute()  # the hosts' processes work elsewhere
+        self.path = self.labs / name
 
     @property
     def exists(self) -> bool:
@@ -190,7 +191,7 @@ class LabFolder:
 
 def labs_there(labs: Path = LABS) -> list[str]:
     """Return the names of all labs."""
-    return sorted(each.name for each in labs.iterdir()) if labs.is_dir() else []
+    return sorted(filter(is_name, os.listdir(labs))) if labs.is_dir() else []
 
 
 def changed(state: LabState, **plan: object) -> LabState:

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from danaus.actor.boot import command
-from danaus.actor.procfs import children_of, kill_exactly, read_stat
+from danaus.actor.procfs import kill_exactly, pid_here, read_stat
 from danaus.app.lab_init import DETACH, Known, boot_id, write_whole
-from danaus.app.lab_tools import until
+from danaus.app.lab_tools import place_of, until
 from danaus.core.clock import Deadline
 from danaus.core.errors import DeadlinePassed, SupervisionError
 
@@ -188,8 +188,7 @@ class Node:
         known, first = self.running().get(name), self.pid
         if known is None or known.ended or first is None:
             return None
-        inside = {_pid_inside(pid): pid for pid in children_of(first)}
-        return inside.get(known.pid)
+        return pid_here(known.pid, first)
 
     def log_tail(self) -> tuple[str, ...]:
         """Return the last lines that it and its processes wrote."""
@@ -207,8 +206,8 @@ class Node:
 
     def enter(self) -> list[str]:
         """Return the start of a command that runs inside the node."""
-        pid = self.living_pid()
-        return ["nsenter", f"--target={pid}", "--mount", "--uts", "--ipc", "--net", "--pid"]
+        target = f"--target={self.living_pid()}"
+        return [place_of("nsenter"), target, "--mount", "--uts", "--ipc", "--net", "--pid"]
 
     def _read(self, name: str) -> dict[str, Any]:
         try:
@@ -231,32 +230,25 @@ def listening_ports(table: Path) -> set[int]:
     return {int(each[1].rpartition(":")[2], 16) for each in fields if each[3] == "0A"}
 
 
-def kill_strays(labs_folder: Path) -> None:
-    """End first processes of nodes in this lab that no file names yet or any more."""
-    mark = os.fsencode(labs_folder) + b"/"
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
+def kill_strays(lab: Path) -> bool:
+    """End first processes of a lab's nodes that no file names yet or any more.
+
+    Returns:
+        Whether there were any: one that is about to end may still start another.
+    """
+    mark = os.fsencode(lab) + b"/"
+    found = False
+    for entry in Path("/proc").glob("[0-9]*"):
+        stat = read_stat(int(entry.name))
         try:
             words = (entry / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if any(b"danaus.app.lab_init" in word for word in words) and any(
-            word.startswith(mark) for word in words
-        ):
-            stat = read_stat(int(entry.name))
-            if stat is not None:
-                kill_exactly(stat.pid, stat.started)
-
-
-def _pid_inside(pid: int) -> int | None:
-    """Return the pid that a process has in its own namespace."""
-    try:
-        status = Path(f"/proc/{pid}/status").read_text(errors="replace")
-    except OSError:
-        return None
-    (line,) = (line for line in status.splitlines() if line.startswith("NSpid:"))
-    return int(line.split()[-1])
+        is_ours = any(b"danaus.app.lab_init" in word for word in words)
+        if stat is not None and is_ours and any(word.startswith(mark) for word in words):
+            found = True
+            kill_exactly(stat.pid, stat.started)
+    return found
 
 
 def _if_alive(pid: int, started: int) -> tuple[int, int] | None:

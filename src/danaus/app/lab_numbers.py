@@ -1,12 +1,14 @@
 """Which addresses a lab may have, and whose a device of this machine is.
 
-A lab's device in the machine's own network namespace carries the lab's folder as its alias, so that
+A lab's device in the machine's own network namespace carries the lab's name as its alias, so that
 ``ip link`` tells whose it is and ``down`` knows that it has gone.
 """
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -38,8 +40,8 @@ def free_numbers(routes: Sequence[Mapping[str, Any]]) -> Iterator[int]:
 
 
 def alias(folder: Path) -> str:
-    """Return the alias of a lab's device."""
-    return f"danaus-lab:{folder}"
+    """Return the alias of a lab's device; it is short and one word, wherever the folder lies."""
+    return f"danaus-lab:{folder.name}:{hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]}"
 
 
 def taken_by(folder: Path, number: int | None) -> list[str]:

@@ -14,6 +14,7 @@ that no firewall of this machine sees the lab's frames, and so that all of it go
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -53,8 +54,13 @@ class Link:
     def __post_init__(self) -> None:
         if not 0.0 <= self.loss <= 1.0:
             raise ConfigError(f"a loss of {self.loss}", "a share between 0 and 1")
-        if min(self.delay_s, self.jitter_s, self.rate_mbit) < 0.0:
-            raise ConfigError("a negative delay, jitter or rate", "0 or more")
+        for what, value in (
+            ("delay", self.delay_s),
+            ("jitter", self.jitter_s),
+            ("rate", self.rate_mbit),
+        ):
+            if not 0.0 <= value < math.inf:
+                raise ConfigError(f"a {what} of {value}", "a number that is 0 or more")
         if self.jitter_s > self.delay_s:
             raise ConfigError(
                 f"a jitter of {1000 * self.jitter_s:g} ms", "no more than the delay that it varies"
@@ -98,10 +104,7 @@ class LabPlan:
     links: Mapping[str, Link] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
-            raise ConfigError(
-                f"a lab cannot be called {self.name!r}", "up to 31 of a-z, 0-9 and -, no - first"
-            )
+        check_name(self.name)
         _within("hosts", self.num_hosts, MAX_HOSTS)
         _within("networks", self.num_networks, MAX_NETWORKS)
         _within("port", self.port, 65535)
@@ -163,6 +166,24 @@ class LabPlan:
     def link(self, node: str) -> Link:
         """Return the quality of a node's way to the switch."""
         return self.links.get(node, Link())
+
+
+def is_name(text: str) -> bool:
+    """Tell whether a lab may be called so."""
+    return _NAME.fullmatch(text) is not None
+
+
+def check_name(name: str) -> str:
+    """Return the name of a lab: it stands in paths that are removed, and in lines for ``ip``.
+
+    Raises:
+        ConfigError: A lab cannot be called so.
+    """
+    if not is_name(name):
+        raise ConfigError(
+            f"a lab cannot be called {name!r}", "up to 31 of a-z, 0-9 and -, no - first"
+        )
+    return name
 
 
 def _within(what: str, value: int, most: int) -> None:

@@ -81,8 +81,8 @@ def relay(near: int, far: int, quality: tuple[float, float, float]) -> None:
     ways = {near: (far, Direction(*quality)), far: (near, Direction(*quality))}
     while True:
         times = [way.next_at for _, way in ways.values()]
-        wait_s = min((at - time.monotonic() for at in times if at is not None), default=_IDLE_S)
-        readable, _, _ = select.select([near, far], [], [], max(0.0, wait_s))
+        waits = [at - time.monotonic() for at in times if at is not None]
+        readable, _, _ = select.select([near, far], [], [], max(0.0, min([_IDLE_S, *waits])))
         for device in readable:
             _read(device, ways[device][1])
         now = time.monotonic()

@@ -2,7 +2,8 @@
 
 Owns the text of the one table, and what its counters say.  Pure.  A rule stands where a frame
 enters the switch, before it is forwarded: a cut one way leaves the other way alone, and neither end
-is told anything.
+is told anything.  A frame to all (broadcast, multicast) is to nobody in particular: a cut between
+two lets it pass.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def check_ground() -> None:
         words = f"{' and '.join(held_back)}, which this root has not got"
         raise ConfigError(what, words, "use a machine of its own or a privileged container")
     for program, package in _NEEDED.items():
-        if not _where(program):
+        if not place_of(program):
             raise DependencyMissing(program, "danaus lab", f"apt install {package}")
 
 
@@ -61,7 +61,8 @@ def lacking(status: str) -> list[str]:
 
 
 @functools.cache
-def _where(program: str) -> str:
+def place_of(program: str) -> str:
+    """Return where a program is, also where the PATH has no folder for administrators."""
     return shutil.which(program) or shutil.which(program, path=_PLACES) or ""
 
 
@@ -80,8 +81,8 @@ def carry_out(
         ConfigError: It failed: this machine cannot do it.
         DeadlinePassed: It did not end in time.
     """
-    inside = () if pid is None else (_where("nsenter"), f"--net=/proc/{pid}/ns/net")
-    full = (*inside, _where(command[0]), *command[1:])
+    inside = () if pid is None else (place_of("nsenter"), f"--net=/proc/{pid}/ns/net")
+    full = (*inside, place_of(command[0]), *command[1:])
     try:
         done = subprocess.run(
             full, input=given, capture_output=True, text=True, timeout=_LIMIT_S, check=False

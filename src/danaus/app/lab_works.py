@@ -69,8 +69,8 @@ class LabWorks:
 
     # -- building and clearing -------------------------------------------------------------
 
-    def build(self, state: LabState) -> LabState:
-        """Build all of a lab in its empty folder; return its state with what was chosen."""
+    def build(self, state: LabState) -> None:
+        """Build all of a lab in its empty folder; its hosts stay once all of it is there."""
         self._folder.make(state.plan)
         self._folder.write(state)
         switch = self.node(SWITCH)
@@ -84,13 +84,13 @@ class LabWorks:
             self.node(host).begin(self._folder.hosts_path)
         for host in state.plan.hosts:
             self.node(host).wait_started()
-            self._join(state.plan, host)
+            self._plug_in(state.plan, host)
         self.apply_rules(state)
+        for host in state.plan.hosts:
+            self._give_addresses(state.plan, host)
         self.start_agents(state, state.plan.hosts)
-        state = dataclasses.replace(state, is_complete=True)
-        self._folder.write(state)
-        self._settle(SWITCH, *state.plan.hosts)
-        return state
+        self.settle(*state.plan.hosts, SWITCH)
+        self._folder.write(dataclasses.replace(state, is_complete=True))
 
     def _claim(self, state: LabState) -> LabState:
         """Take addresses that are nobody's, by the name of the controller's device."""
@@ -117,10 +117,14 @@ class LabWorks:
         ]
         carry_out_lines([*lines, *address_lines(plan, CONTROLLER, with_ipv6=_SIX.exists())])
 
-    def _join(self, plan: LabPlan, host: str) -> None:
-        pid = self.node(host).living_pid()
-        carry_out_lines(join_lines(plan, host, pid), pid=self.node(SWITCH).living_pid())
-        carry_out_lines(address_lines(plan, host, with_ipv6=_SIX.exists()), pid=pid)
+    def _plug_in(self, plan: LabPlan, host: str) -> None:
+        lines = join_lines(plan, host, self.node(host).living_pid())
+        carry_out_lines(lines, pid=self.node(SWITCH).living_pid())
+
+    def _give_addresses(self, plan: LabPlan, host: str) -> None:
+        """Let a host send and receive; what is cut or lost has its rule before."""
+        lines = address_lines(plan, host, with_ipv6=_SIX.exists())
+        carry_out_lines(lines, pid=self.node(host).living_pid())
 
     def clear(self) -> None:
         """End all that the lab has, in any state that a death may have left it in."""
@@ -131,10 +135,10 @@ class LabWorks:
             carry_out_lines(lines, pid=switch, tolerant=True)
         for name in self._folder.node_names():
             self.node(name).kill()
-        kill_strays(self._folder.path)
-        path, number = self._folder.path, self._folder.number()
-        waited_for = f"the devices of lab {self._folder.name} to go"
-        until(lambda: not taken_by(path, number), Deadline.after(_GONE_S), waited_for)
+        name, path, number = self._folder.name, self._folder.path, self._folder.number()
+        deadline = Deadline.after(_GONE_S)
+        until(lambda: not kill_strays(path), deadline, f"what lab {name} has started to end")
+        until(lambda: not taken_by(path, number), deadline, f"the devices of lab {name} to go")
         self._nodes.clear()
 
     # -- hosts -----------------------------------------------------------------------------
@@ -154,9 +158,10 @@ class LabWorks:
         node.kill()
         node.begin(self._folder.hosts_path)
         node.wait_started()
-        self._join(state.plan, host)
+        self._plug_in(state.plan, host)
         self.shape(state, host)
         self.apply_rules(state)
+        self._give_addresses(state.plan, host)
 
     def start_agents(self, state: LabState, hosts: Sequence[str]) -> None:
         """Start the agents of hosts, where there are any, and wait until they listen.
@@ -172,7 +177,6 @@ class LabWorks:
         if any("{port}" in word or "{listen}" in word for word in agent):
             for host in hosts:
                 self._wait_listening(state, host)
-        self._settle(*hosts)
 
     def _agent(self, state: LabState, host: str) -> tuple[str, ...]:
         plan = state.plan
@@ -197,7 +201,8 @@ class LabWorks:
         if ended := node.running()["agent"].ended:
             raise SupervisionError(f"the agent of {host}", ended, log_tail=node.log_tail())
 
-    def _settle(self, *nodes: str) -> None:
+    def settle(self, *nodes: str) -> None:
+        """Let nodes stay when this process has ended, unless it owns them."""
         if not self._owned:
             for name in nodes:
                 self.node(name).detach()

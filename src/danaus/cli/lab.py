@@ -63,11 +63,6 @@ class _Up(_Named):
 
 
 @dataclass(frozen=True)
-class _Down(_Named):
-    pass
-
-
-@dataclass(frozen=True)
 class _Status:
     name: str = ""
 
@@ -106,7 +101,7 @@ def run(arguments: list[str]) -> int:
     if name not in _COMMANDS:
         there = ", ".join(_COMMANDS)
         raise ConfigError(f"danaus lab cannot {name!r}", to_do=f"there is {there}")
-    if name != "run" and wants_help(rest):
+    if wants_help(rest[:1] if name == "run" else rest):  # the rest of run is another's
         print(_HELP, end="")
         return 0
     check_ground()
@@ -133,11 +128,14 @@ def _agent(text: str) -> tuple[str, ...]:
     """Return the command of each host; ``none`` is no command."""
     if not text:
         return host_agent()
-    return () if text == "none" else tuple(shlex.split(text))
+    try:
+        return () if text == "none" else tuple(shlex.split(text))
+    except ValueError as error:
+        raise ConfigError(f"--agent {text!r} is no command", str(error)) from error
 
 
 def _down(arguments: list[str]) -> int:
-    asked = build(_Down, read(arguments, _Down, "lab down"), (), "lab down")
+    asked = build(_Named, read(arguments, _Named, "lab down"), (), "lab down")
     was_there = Lab(asked.name).down()
     print(f"lab {asked.name} is {'down' if was_there else 'not there, nothing to take down'}")
     return 0
@@ -147,7 +145,12 @@ def _status(arguments: list[str]) -> int:
     asked = build(_Status, read(arguments, _Status, "lab status"), (), "lab status")
     names = [asked.name] if asked.name else labs_there(LABS)
     for name in names:
-        print(*Lab(name).status().lines(), sep="\n")
+        try:
+            print(*Lab(name).status().lines(), sep="\n")
+        except ConfigError as error:
+            if asked.name:
+                raise
+            print(f"lab {name}: {error}")  # the others' are told all the same
     if not names:
         print("no lab is up; danaus lab up --hosts 4 makes one")
     return 0
@@ -210,7 +213,10 @@ def _run(arguments: list[str]) -> int:
     if not command:
         raise ConfigError("COMMAND is missing", "danaus lab run takes HOST COMMAND ...")
     sys.stdout.flush()
-    code: int = Lab(asked.name).popen(asked.host, command).wait()
+    try:
+        code: int = Lab(asked.name).popen(asked.host, command).wait()
+    except FileNotFoundError as error:
+        raise ConfigError(f"{command[0]} cannot be run", str(error.strerror)) from error
     return code if code >= 0 else 128 - code
 
 

@@ -1,4 +1,7 @@
-"""Builds a lab and is killed at the N-th thing that it does to the network: FOLDER N."""
+"""Builds a lab and is killed at the N-th thing that it does to the network: FOLDER N.
+
+N of 0 is once the agents run.
+"""
 
 import os
 import signal
@@ -11,6 +14,7 @@ from danaus.app.lab_plan import LabPlan
 
 folder, left = Path(sys.argv[1]), int(sys.argv[2])
 carry_out_lines = lab_works.carry_out_lines
+start_agents = lab_works.LabWorks.start_agents
 
 
 def die_at_last(*arguments, **options):
@@ -21,5 +25,13 @@ def die_at_last(*arguments, **options):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-lab_works.carry_out_lines = die_at_last
+def die_afterwards(*arguments):
+    start_agents(*arguments)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+if left:
+    lab_works.carry_out_lines = die_at_last
+else:
+    lab_works.LabWorks.start_agents = die_afterwards
 Lab("half", labs=folder).up(LabPlan("half", num_hosts=2), ("sleep", "1000"))

@@ -50,6 +50,14 @@ def test_up_killed_in_the_middle_is_built_anew_by_up(tmp_path):
     assert lab.down()
 
 
+def test_hosts_whose_agents_run_end_with_who_was_not_done_building(tmp_path):
+    _die(tmp_path, 0)
+    lab = StandingLab("half", labs=tmp_path)
+    wait(lambda: lab.pid("host1") is None and lab.pid("host2") is None, "its hosts to end")
+    assert lab.down()
+    assert left_behind(tmp_path, "half") == []
+
+
 def test_the_hosts_of_a_test_end_with_the_test(tmp_path):
     script = (
         "import os, pathlib, signal, sys\n"
@@ -128,6 +136,13 @@ def test_the_commands_build_a_lab_that_stays(name):
     assert ran.returncode == 7
     assert "host2" in ran.stdout
     assert "there is controller, host1 to host2" in said("cut", "host9", code=2)
+    assert '--agent "sh -c \'x" is no command' in said("up", "--agent", "sh -c 'x", code=2)
+    assert "a delay of inf" in said("link", "host1", "--delay-ms", "inf", code=2)
+    assert "danaus lab run HOST" in danaus_lab("run", "--help").stdout
+    for node, code in (("controller", 2), ("host1", 127)):
+        ran = danaus_lab("run", "--name", name, node, "no-such-program", "--help")
+        assert ran.returncode == code
+        assert "Traceback" not in ran.stderr
     assert f"lab {name} is down" in said("down")
     assert "nothing to take down" in said("down")
     assert "there is no lab" in said("cut", "host1", code=2)

@@ -27,6 +27,7 @@ from tests.procs.lab.lab_parts import (
 )
 
 from danaus.actor.procfs import children_of
+from danaus.app import lab_works
 from danaus.core.errors import ConfigError, SupervisionError
 from danaus.testing.hosts import Watched
 from danaus.testing.lab import CONTROLLER, Lab, Link, host_agent
@@ -70,6 +71,25 @@ def _inside(lab: Lab, host: str) -> list[str]:
     return ["nsenter", f"--target={lab.pid(host)}", "--mount", "--uts", "--ipc", "--net", "--pid"]
 
 
+def test_a_host_that_starts_again_sends_nothing_before_its_cuts_stand(fresh, monkeypatch):
+    done = []
+
+    def noted(carry_out):
+        def carry_out_and_note(what, **options):
+            carry_out(what, **options)
+            done.append(what)
+
+        return carry_out_and_note
+
+    fresh.cut("host1", "host2", one_way=True)
+    fresh.crash("host1")
+    for name in ("carry_out", "carry_out_lines"):
+        monkeypatch.setattr(lab_works, name, noted(getattr(lab_works, name)))
+    fresh.start("host1")
+    (up,) = (at for at, what in enumerate(done) if ("link", "set", "eth0", "up") in what)
+    assert ("nft", "-f", "-") in done[:up]
+
+
 def test_links_and_cuts_outlive_a_crash(fresh):
     fresh.link("host1", Link(delay_s=0.01))
     fresh.cut("host1", "host2", one_way=True)
@@ -94,6 +114,14 @@ def test_an_agent_that_has_ended_is_told_and_started_again(fresh):
     assert fresh.pid("host2") == first
     assert fresh.agent_pid("host2") not in (None, agent)
     assert echoed(fresh, "host1", "host2") == b"host2 hello"
+
+
+def test_the_folder_of_labs_may_have_any_name_and_be_a_relative_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = Path("what's # 'mine'")
+    with Lab(hosts=1, folder=folder, agent=("sleep", "1000")) as lab:
+        assert lab.agent_pid("host1") is not None
+    assert left_behind(folder.absolute(), lab.name) == []
 
 
 def test_a_full_disk_ends_no_host(tmp_path):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from danaus.app import lab_tools
-from danaus.app.lab_folder import LabFolder, LabState
+from danaus.app.lab import Lab
+from danaus.app.lab_folder import LabFolder, LabState, labs_there
 from danaus.app.lab_init import Known
 from danaus.app.lab_node import Node, listening_ports
 from danaus.app.lab_plan import LabPlan, Link
@@ -30,14 +31,31 @@ def test_a_root_that_may_nothing_is_told_what_it_lacks():
 def test_a_missing_program_is_named_with_the_line_that_installs_it(monkeypatch):
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr(lab_tools, "lacking", lambda status: [])
-    monkeypatch.setattr(lab_tools, "_where", lambda name: "" if name == "nft" else name)
+    monkeypatch.setattr(lab_tools, "place_of", lambda name: "" if name == "nft" else name)
     with pytest.raises(DependencyMissing, match=r"nft is not installed.*apt install nftables"):
         lab_tools.check_ground()
 
 
+@pytest.mark.parametrize("name", ["", ".", "..", "../mine", "a/b", "/mine", "A", "a b"])
+def test_what_is_no_lab_is_never_taken_down(tmp_path, name):
+    mine = tmp_path / "mine" / "thing"
+    mine.mkdir(parents=True)
+    (tmp_path / "labs").mkdir()
+    with pytest.raises(ConfigError, match="a lab cannot be called"):
+        Lab(name, labs=tmp_path / "labs").down()
+    assert mine.exists()
+
+
+def test_only_labs_are_found_among_labs(tmp_path):
+    for name in ("a", "Not one", ".hidden"):
+        (tmp_path / name).mkdir()
+    assert labs_there(tmp_path) == ["a"]
+    assert labs_there(tmp_path / "none") == []
+
+
 def test_the_state_comes_back_as_it_was_written(tmp_path):
     plan = LabPlan("a", cuts=(("host1", "host2"),), links={"host1": Link(loss=0.5)})
-    state = LabState(plan, ("sleep", "{port}"), "boot", is_complete=True, crashed=("host3",))
+    state = LabState(plan, ("sleep", "{port}"), is_complete=True, crashed=("host3",))
     folder = LabFolder("a", tmp_path)
     folder.path.mkdir()
     assert folder.read() is None

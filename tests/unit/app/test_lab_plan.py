@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 import itertools
+import math
+from pathlib import Path
 
 import pytest
 
-from danaus.app.lab_numbers import free_numbers
+from danaus.app.lab_numbers import alias, free_numbers
 from danaus.app.lab_plan import (
     CONTROLLER,
     LabPlan,
@@ -105,8 +107,12 @@ def test_what_cannot_be_is_refused(wrong):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"loss": 1.5}, {"delay_s": -1}, {"delay_s": 0.1, "jitter_s": 0.2}, {"rate_mbit": -1}]
-)
+    "wrong",
+    [
+        {"loss": 1.5}, {"delay_s": -1}, {"delay_s": 0.1, "jitter_s": 0.2}, {"rate_mbit": -1},
+        {"delay_s": math.inf}, {"rate_mbit": math.inf}, {"delay_s": math.nan},
+    ],
+)  # fmt: skip
 def test_links_that_cannot_be_are_refused(wrong):
     with pytest.raises(ConfigError):
         Link(**wrong)
@@ -115,6 +121,15 @@ def test_links_that_cannot_be_are_refused(wrong):
 def test_a_stranger_is_refused_with_the_names_that_there_are():
     with pytest.raises(ConfigError, match="controller, host1 to host2"):
         PLAN.index("host3")
+
+
+def test_the_alias_of_a_device_is_one_short_word_wherever_its_lab_lies():
+    folders = [Path("/", "it's # my " * 50, name) for name in ("a", "b")]
+    for folder in folders:
+        assert len(alias(folder)) < 100
+        assert alias(folder).split() == [alias(folder)]
+        assert not set(alias(folder)) & set("'\"#\\")
+    assert alias(folders[0]) != alias(folders[1]) != alias(Path("/b"))
 
 
 def test_links_in_words():
