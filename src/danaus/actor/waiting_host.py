@@ -55,7 +55,7 @@ from danaus.actor.waiting_state import (
     WakeAt,
 )
 from danaus.actor.waiting_work import HostPlaces, HostWork
-from danaus.core.errors import ChannelClosed, DanausError
+from danaus.core.errors import ChannelClosed, ConfigError, DanausError
 from danaus.core.temporary_folder import TemporaryFolder
 from danaus.wire.address import Address
 from danaus.wire.looking import look_for
@@ -247,6 +247,9 @@ def places_of(
         secret_path: File of the hosts' secret.
         run_dir: Folder for its own things, on its own disk; None: a temporary one.
         name: Of the host, for people; empty: the machine's.
+
+    Raises:
+        ConfigError: A folder cannot be made, or the name is none.
     """
     with contextlib.ExitStack() as stack:
 
@@ -255,14 +258,17 @@ def places_of(
             stack.callback(made.remove)
             return made.path
 
-        folder = run_dir.absolute() if run_dir is not None else temporary()
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (folder / "agents").mkdir(mode=0o700, exist_ok=True)
-        sockets = folder / "sockets"
-        if len(os.fsencode(sockets)) > _SOCKET_FOLDER_BYTES:
-            sockets = temporary()
-        sockets.mkdir(mode=0o700, exist_ok=True)
         name = check_name(name or socket.gethostname(), "the name of a host")
+        folder = run_dir.absolute() if run_dir is not None else temporary()
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (folder / "agents").mkdir(mode=0o700, exist_ok=True)
+            sockets = folder / "sockets"
+            if len(os.fsencode(sockets)) > _SOCKET_FOLDER_BYTES:
+                sockets = temporary()
+            sockets.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"a host cannot work in {folder}", str(error.strerror)) from error
         yield HostPlaces(name, listen, folder, sockets, secret_path.absolute())
 
 

@@ -77,8 +77,8 @@ def lab_network(hosts: Sequence[str], labs: Path = LABS) -> LabNetwork | None:
         lab = Lab(name, labs=labs)
         try:
             nodes = _nodes(lab.plan, hosts)
-        except ConfigError:
-            continue  # one that is being built, or taken down
+        except (ConfigError, PermissionError):
+            continue  # one that is being built or taken down; or root's, and we are not
         if len(nodes) == len(hosts):
             return LabNetwork(lab, nodes)
     return None
