@@ -6,7 +6,7 @@ On the connections' loop.  Supervision decides when an actor may clean up; see `
 from __future__ import annotations
 
 import asyncio
-import collections
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
 
@@ -62,9 +62,8 @@ class Hosting:
         self._process = process
         self._cells: dict[ActorKey, ActorCell] = {}
         self._early: dict[ActorKey, list[tuple[Deliver, Parts, Peer]]] = {}
-        self._refused: collections.OrderedDict[ActorKey, dict[str, int]]  # the last by sender
-        self._refused = collections.OrderedDict()
-        self._past: collections.OrderedDict[ActorKey, str] = collections.OrderedDict()
+        self._refused: OrderedDict[ActorKey, dict[str, int]] = OrderedDict()  # the last by sender
+        self._past: OrderedDict[ActorKey, str] = OrderedDict()
         self._stopping: dict[ActorKey, list[Callable[[Fault | None], None]]] = {}
 
     def get(self, key: ActorKey) -> ActorCell | None:

@@ -34,7 +34,8 @@ def host_agent() -> tuple[str, ...]:
     source = str(Path(__file__).parents[2])
     code = f"import sys; sys.path.insert(0, {source!r}); from danaus.cli.main import main"
     options = ("--listen", "{listen}", "--secret", "{secret}", "--run-dir", "{run_dir}")
-    start = (sys.executable, "-c", f"{code}; sys.exit(main())", "host")
+    # A host that is killed clears nothing up: what it has for a while is in memory of its own.
+    start = ("env", "TMPDIR=/dev/shm", sys.executable, "-c", f"{code}; sys.exit(main())", "host")
     return (*start, *options, "--name", "{name}")
 
 
@@ -268,14 +269,17 @@ class Lab:
         return self._works.node(name)
 
     def _state(self) -> LabState:
-        state = self._folder.read() if self._folder.exists else None
-        if state is None:
-            others = [name for name in labs_there(self._folder.labs) if name != self.name]
+        if not self._folder.exists:
+            there = ", ".join(labs_there(self._folder.labs)) or "none"
             raise ConfigError(
                 f"there is no lab {self.name}",
-                f"others here: {', '.join(others) or 'none'}",
+                f"labs here: {there}",
                 f"danaus lab up --name {self.name}",
             )
+        state = self._folder.read()
+        if state is None:
+            to_do = f"danaus lab down --name {self.name}"
+            raise ConfigError(f"lab {self.name} is half built, or half taken down", to_do=to_do)
         return state
 
 

@@ -188,7 +188,7 @@ def check_name(name: str) -> str:
 
 def _within(what: str, value: int, most: int) -> None:
     if not 1 <= value <= most:
-        raise ConfigError(f"{value} as the number of {what}", f"1 to {most}")
+        raise ConfigError(f"{what} cannot be {value}", f"1 to {most}")
 
 
 def switch_name(network: int) -> str:

@@ -223,6 +223,7 @@ def test_a_missing_secret_is_made_for_its_owner_alone_and_said(tmp_path):
         ((), "--listen is missing"),
         (("--listen=unix:/tmp/x",), "is no address that other machines dial"),
         (("--listen=tcp:203.0.113.9:4500",), "cannot use address tcp:203.0.113.9:4500"),
+        (("--listen=tcp:127.0.0.1:0", "--run-dir=/dev/null"), "a host cannot work in /dev/null"),
     ],
 )
 def test_what_is_missing_is_said_in_one_sentence(tmp_path, words, says):

@@ -5,11 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
 
 from danaus.actor import procfs
-from danaus.app.chaos_lab import LabNetwork
+from danaus.app.chaos_lab import LabNetwork, lab_network
 from danaus.app.lab_plan import Link
 from danaus.testing.lab import Lab
+
+_NOBODY = 65534
 
 
 def test_a_lab_is_cut_slowed_crashed_and_mended(tmp_path) -> None:
@@ -53,6 +60,25 @@ def test_a_process_of_a_host_is_known_here_by_its_pid_there(tmp_path) -> None:
         assert procfs.pid_here(inside, os.getpid()) != stat.pid, "here that is another process"
         assert procfs.signal_exactly(stat.pid, stat.started, signal.SIGKILL)
         process.wait(10)
+
+
+def test_labs_of_root_are_passed_by_where_somebody_else_looks(fresh_labs) -> None:
+    with Lab(hosts=1, folder=fresh_labs) as lab:
+        hosts = (lab.listening("host1"),)
+        assert lab_network(hosts, fresh_labs) is not None
+        os.seteuid(_NOBODY)
+        try:
+            assert lab_network(hosts, fresh_labs) is None
+        finally:
+            os.seteuid(0)
+
+
+@pytest.fixture
+def fresh_labs() -> Iterator[Path]:
+    """Return a folder that everybody sees, as they see where labs lie."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
 
 
 def _innermost(pid: int) -> int:

@@ -17,6 +17,7 @@ from danaus.app.lab import Lab as StandingLab
 from danaus.app.lab_folder import LABS
 from danaus.app.lab_init import start_time
 from danaus.app.lab_plan import LabPlan
+from danaus.core.errors import ConfigError
 from danaus.testing.lab import Lab
 
 SOURCE = Path(danaus.__file__).parents[1]
@@ -40,6 +41,20 @@ def test_up_killed_in_the_middle_is_cleared_by_down(tmp_path, at):
     assert lab.down()
     assert left_behind(tmp_path, "half") == []
     assert not lab.down()
+
+
+def test_how_half_a_lab_is_is_said_with_what_to_do(tmp_path):
+    (tmp_path / "half").mkdir()
+    lab = StandingLab("half", labs=tmp_path)
+    with pytest.raises(
+        ConfigError, match="is half built, or half taken down; danaus lab down --name half"
+    ):
+        lab.status()
+    _die(tmp_path, 0)
+    wait(lambda: lab.pid("switch") is None, "its switch to end")
+    (problem,) = lab.status().problems
+    assert "its switch is gone: danaus lab down --name half, then up" in problem
+    assert lab.down()
 
 
 def test_up_killed_in_the_middle_is_built_anew_by_up(tmp_path):
@@ -112,6 +127,7 @@ def name():
     assert left_behind(LABS / "none", name) == []
 
 
+@pytest.mark.timeout(240)  # fifteen commands, on a machine that does much else
 def test_the_commands_build_a_lab_that_stays(name):
     def said(*words: str, code: int = 0) -> str:
         done = danaus_lab(*words, "--name", name)
@@ -136,16 +152,24 @@ def test_the_commands_build_a_lab_that_stays(name):
     assert ran.returncode == 7
     assert "host2" in ran.stdout
     assert "there is controller, host1 to host2" in said("cut", "host9", code=2)
-    assert '--agent "sh -c \'x" is no command' in said("up", "--agent", "sh -c 'x", code=2)
-    assert "a delay of inf" in said("link", "host1", "--delay-ms", "inf", code=2)
-    assert "danaus lab run HOST" in danaus_lab("run", "--help").stdout
-    for node, code in (("controller", 2), ("host1", 127)):
-        ran = danaus_lab("run", "--name", name, node, "no-such-program", "--help")
-        assert ran.returncode == code
-        assert "Traceback" not in ran.stderr
     assert f"lab {name} is down" in said("down")
     assert "nothing to take down" in said("down")
     assert "there is no lab" in said("cut", "host1", code=2)
+
+
+@pytest.mark.timeout(120)
+def test_what_cannot_be_run_or_followed_is_said_in_one_sentence(name):
+    assert danaus_lab("up", "--name", name, "--hosts", "1", "--agent", "none").returncode == 0
+    for words, says in (
+        (("up", "--agent", "sh -c 'x"), "is no command: No closing quotation"),
+        (("link", "host1", "--delay-ms", "inf"), "a delay of inf"),
+        (("run", "controller", "no-such-program"), "no-such-program cannot be run"),
+    ):
+        done = danaus_lab(words[0], "--name", name, *words[1:])
+        assert done.returncode == 2
+        assert says in done.stderr
+        assert done.stderr.count("\n") == 1
+    assert "danaus lab run HOST" in danaus_lab("run", "--help").stdout
 
 
 @pytest.mark.parametrize("command", ["up", "status", "cut", "run", "down"])

@@ -174,6 +174,8 @@ def test_a_host_waits_to_be_joined_and_waits_again_after_a_crash(tmp_path, ipv6)
         words = f"host1 waits to be joined at {lab.listening('host1')}"
         log = lab.log_path("host1")
         wait(lambda: log.read_text().count(words) == 1, words)
+        seen = Path("/proc", str(lab.agent_pid("host1")), "root")
+        assert list(seen.glob("dev/shm/danaus-*")), "nothing of it is left in the machine's folders"
         lab.crash("host1")
         lab.start("host1")
         wait(lambda: log.read_text().count(words) == 2, f"{words} again")
