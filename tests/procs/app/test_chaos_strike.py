@@ -115,6 +115,14 @@ def test_a_controller_does_not_stop_itself_as_nobody_would_let_it_go_on(folder):
     assert missed["reason"].endswith("danaus chaos, from another terminal")
 
 
+@pytest.mark.parametrize("kind", ["kill", "hang", "slow"])
+def test_a_worker_that_is_not_on_this_machine_is_asked_to_strike_itself(folder, kind):
+    with Campaign(folder, FaultPlan(), FLEET) as campaign:
+        campaign.strike_now(f"{kind}:replica=1")
+    (missed,) = told(folder, "fault_missed")
+    assert missed["reason"] == "the run's controller has no door: it must be alive for this"
+
+
 class Unharmed:
     """A network that lets nobody harm it."""
 
