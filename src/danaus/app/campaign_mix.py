@@ -80,8 +80,8 @@ MIX = (
 )
 
 NEVER = {
-    "flip_bit:where=gradient": "nobody can notice it until leaves are computed twice, so that it "
-    "would end with other bits",
+    "flip_bit:where=gradient": "only a leaf that is computed twice by chance tells of it, so that "
+    "it would end with other bits",
     "partition, loss, delay": "they need hosts with a network between them (danaus lab)",
 }
 """What no campaign on one machine does, and why."""

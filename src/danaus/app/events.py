@@ -47,12 +47,14 @@ service_started      pid, address (the first start)
 service_restarted    pid, address, attempt
 straggler_found      replica, rank, incarnation, process_id, step, reason (how much slower it is)
 straggler_recovered  the same
+miscomputation_found the same (which leaf, and who computed what)
 divergence_found     step, fingerprints (replica -> hex), minority (list of replicas), reason
 checkpoint_written   step, replica
 checkpoint_failed    step, replica, reason
 checkpoint_refused   step, replica, reason (it is damaged; an older one is tried)
 donor_failed         replica, incarnation (who learns), step, donor (``member``), reason
 replica_failed       replica, reason (an error of its own, not a death)
+replica_quarantined  replica, reason (it computes wrongly and is not started again)
 suggestion           text (``now try: kill -9 PID``), pid, replica
 run_stopped          reason (Ctrl-C, a signal)
 run_failed           error (class), text
@@ -96,12 +98,14 @@ class Event(enum.StrEnum):
     SERVICE_RESTARTED = "service_restarted"
     STRAGGLER_FOUND = "straggler_found"
     STRAGGLER_RECOVERED = "straggler_recovered"
+    MISCOMPUTATION_FOUND = "miscomputation_found"
     DIVERGENCE_FOUND = "divergence_found"
     CHECKPOINT_WRITTEN = "checkpoint_written"
     CHECKPOINT_FAILED = "checkpoint_failed"
     CHECKPOINT_REFUSED = "checkpoint_refused"
     DONOR_FAILED = "donor_failed"
     REPLICA_FAILED = "replica_failed"
+    REPLICA_QUARANTINED = "replica_quarantined"
     SUGGESTION = "suggestion"
     RUN_STOPPED = "run_stopped"
     RUN_FAILED = "run_failed"

@@ -207,6 +207,7 @@ class RunController(Actor):
             train=order.config,
             niceness=order.niceness,
             pace=order.config.straggler.limits(),
+            audit=order.config.audit(),
             observers=(*order.observers.get(replica_id, ()), *self._chaos.planned(replica_id)),
         )
 

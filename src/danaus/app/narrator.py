@@ -258,6 +258,12 @@ _WORDS: dict[str, Callable[[Happening], str]] = {
     Event.SERVICE_SILENT: lambda e: f"{SERVICE} does not answer; it is killed",
     Event.STRAGGLER_FOUND: lambda e: f"{_worker(e)} is slow: it {e.text('reason')}",
     Event.STRAGGLER_RECOVERED: lambda e: f"{_worker(e)} is as fast as the others again",
+    Event.MISCOMPUTATION_FOUND: lambda e: (
+        f"{_worker(e)} computes wrongly, as two others find: {e.text('reason')}"
+    ),
+    Event.REPLICA_QUARANTINED: lambda e: (
+        f"{e.replica} stays out, the others go on: {e.text('reason')}"
+    ),
     Event.DIVERGENCE_FOUND: _diverged_words,
     Event.STEP_REFUSED: lambda e: f"step {e.text('step')} is tried again: {e.text('reason')}",
     Event.RUN_RESUMED: _resumed_words,
@@ -282,6 +288,8 @@ _STYLES: dict[str, str] = {
     Event.SERVICE_EXITED: "red",
     Event.HANG_NOTICED: "red",
     Event.STRAGGLER_FOUND: "yellow",
+    Event.MISCOMPUTATION_FOUND: "bold red",
+    Event.REPLICA_QUARANTINED: "bold red",
     Event.DIVERGENCE_FOUND: "red",
     Event.STEP_REFUSED: "red",
     Event.PROCESS_STUCK: "red",

@@ -32,6 +32,7 @@ from danaus.core.errors import (
     DependencyMissing,
     Diverged,
     RestartsExhausted,
+    ShareUnfit,
     StepImpossible,
     SupervisionError,
 )
@@ -99,7 +100,9 @@ class ReplicaKeeper:
         self.num_restarts = 0
 
     async def run(self) -> tuple[WorkerResult, ...]:
-        """Train to the end, through failures; return each rank's result, nothing if stopped.
+        """Train to the end, through failures; return each rank's result.
+
+        Nothing if it was stopped, or computes wrongly: the others go on without it.
 
         Raises:
             RestartsExhausted: It fails too often.
@@ -116,6 +119,12 @@ class ReplicaKeeper:
                 if isinstance(error, _HOPELESS):
                     raise
                 why = _in_words(error)
+                if isinstance(error, ShareUnfit) and error.stays_out:
+                    self._journal.record(
+                        Event.REPLICA_QUARANTINED, replica=self.replica_id, reason=why
+                    )
+                    await self._end()
+                    break
                 if isinstance(error, SupervisionError):
                     await self._hear()
             if self._failure is None and not self._stopping.is_set():

@@ -16,6 +16,7 @@ from danaus.app.chaos import Fleet
 from danaus.app.run_folder import RunFolder
 from danaus.core.config import load, names
 from danaus.core.errors import AddressRefused, ConfigError
+from danaus.ft.audit import AuditPlan
 from danaus.ft.stragglers import PaceLimits
 from danaus.train.config import TrainConfig
 from danaus.train.presets import preset
@@ -140,6 +141,8 @@ class RunConfig(TrainConfig):
         start_limit_s: Seconds from the fork of a worker to its asking for a quorum.
         restart: How often a dead process is started again.
         straggler: When a process counts as slow.
+        audit_rate: Share of the leaves that a second replica computes too, on another host where
+            there is one; a third decides where the two differ. 0: none.
     """
 
     replicas: int = 3
@@ -156,6 +159,7 @@ class RunConfig(TrainConfig):
     quorum: QuorumConfig = field(default_factory=QuorumConfig)
     restart: RestartConfig = field(default_factory=RestartConfig)
     straggler: StragglerConfig = field(default_factory=StragglerConfig)
+    audit_rate: float = 0.001
 
     @property
     def shared_secret(self) -> Path:
@@ -168,6 +172,7 @@ class RunConfig(TrainConfig):
         _above_zero("grace_s", self.grace_s)
         _above_zero("start_limit_s", self.start_limit_s)
         _above_zero("alone_limit_s", self.alone_limit_s)
+        self.audit()
         for name in ("hang_limit_s", "host_wait_s"):
             if getattr(self, name) is not None:
                 _above_zero(name, getattr(self, name))
@@ -178,6 +183,10 @@ class RunConfig(TrainConfig):
                 f"{self.replicas}",
                 to_do="start more replicas or lower quorum.min_replicas",
             )
+
+    def audit(self) -> AuditPlan:
+        """Return which leaves are computed twice."""
+        return AuditPlan(self.audit_rate, self.step.seed)
 
     @property
     def replica_ids(self) -> tuple[str, ...]:
@@ -314,6 +323,7 @@ def resumed(before: RunConfig, overrides: Mapping[str, str]) -> RunConfig:
 _MAY_CHANGE = frozenset(
     (
         "hang_limit_s",
+        "audit_rate",
         "hosts",
         "hosts_secret",
         "bind",

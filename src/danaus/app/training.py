@@ -78,7 +78,14 @@ class RankTraining:
         job, place, folder = self._job, work.place, self._folder
         steps = job.train.step
         elastic = job.num_replicas if steps.batch == "elastic" else 0
-        plan = StepPlan(steps.num_steps, steps.num_leaves, steps.leaf_size, elastic, pace=job.pace)
+        plan = StepPlan(
+            steps.num_steps,
+            steps.num_leaves,
+            steps.leaf_size,
+            elastic,
+            pace=job.pace,
+            audit=job.audit,
+        )
         opened = Opened(
             at=time_of_day(),
             member=place.member,

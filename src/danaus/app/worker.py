@@ -15,6 +15,7 @@ from danaus.actor.endpoints import Actor, concurrent_endpoint, endpoint
 from danaus.app.chaos_fault import Fault
 from danaus.app.run_result import WorkerResult
 from danaus.core.errors import ConfigError, InternalError
+from danaus.ft.audit import NEVER, AuditPlan
 from danaus.ft.observer import Observer
 from danaus.ft.stragglers import USUAL, PaceLimits
 from danaus.platform.choice import choose
@@ -38,6 +39,7 @@ class WorkerJob:
         train: The run's training settings.
         niceness: Added to the scheduling priority, for a run that should stand back.
         pace: When a member counts as slow.
+        audit: Which leaves are computed twice.
         observers: Made in the worker, given the trainer's named state; for faults on purpose.
     """
 
@@ -50,6 +52,7 @@ class WorkerJob:
     train: TrainConfig
     niceness: int = 0
     pace: PaceLimits = USUAL
+    audit: AuditPlan = NEVER
     observers: tuple[Callable[[Any], Observer], ...] = ()
 
 

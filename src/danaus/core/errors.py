@@ -245,14 +245,16 @@ class PeerLost(DanausError):
 
 @dataclass(eq=False)
 class ShareUnfit(DanausError):
-    """What a replica computes of a step is unfit for use, and what the others do is fit (T-2)."""
+    """What one replica alone computes of a step is unfit, or wrong: ``stays_out`` (T-2, T-8)."""
 
     scope: ClassVar[Scope] = Scope.REPLICA
     step: int
     why: str
+    stays_out: bool = False
 
     def message(self) -> str:
-        return f"step {self.step}: {self.why}; this process ends, so that others compute it"
+        to_do = "; test this host's memory and device" if self.stays_out else ""
+        return f"step {self.step}: {self.why}; this process ends, so that others compute it{to_do}"
 
 
 @dataclass(eq=False)

@@ -2,7 +2,7 @@
 
 Owns which leaves this replica computes and the fold of their gradients into partial sums (T-4).
 Leaves are handed out in order, each exactly once per attempt; a leaf that was handed out must be
-added before the next one.
+added before the next one.  One of another replica may follow, to be compared and not folded (T-8).
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from dataclasses import dataclass
 
 import torch
 
+from danaus.collectives.fingerprint import digest
 from danaus.collectives.folding import LeafFolder
-from danaus.core.clock import Clock, MonotonicClock
+from danaus.core.clock import MonotonicClock
 from danaus.core.errors import ConfigError
+from danaus.ft.audit import Audited
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +35,8 @@ class Attempt:
         run: Indices of the leaves of this replica.
         leaf_size: Microbatches per leaf.
         folder: Where gradients are folded.
+        audited: A leaf whose digest is asked for; computed besides where it is not in ``run``.
         stopped: Tells, the same to every rank of the replica, whether to stop before a leaf.
-        clock: What the pace is measured with.
     """
 
     def __init__(
@@ -45,7 +47,7 @@ class Attempt:
         leaf_size: int,
         folder: LeafFolder,
         stopped: Callable[[int], bool],
-        clock: Clock | None = None,
+        audited: int | None = None,
     ) -> None:
         self.step = step
         self.run = run
@@ -54,8 +56,13 @@ class Attempt:
         self._leaf_size = leaf_size
         self._folder = folder
         self._stopped = stopped
+        self._audited = audited
+        self._indices = list(run)
+        if audited is not None and audited not in run:
+            self._indices.append(audited)
+        self.audits: tuple[Audited, ...] = ()
         self._num_added = 0
-        self._clock = clock or MonotonicClock()
+        self._clock = MonotonicClock()
         self._given_at = self._spent_s = 0.0
 
     def leaves(self) -> Iterator[Leaf]:
@@ -64,7 +71,7 @@ class Attempt:
         Raises:
             ConfigError: The last one was not added.
         """
-        for num_given, index in enumerate(self.run):
+        for num_given, index in enumerate(self._indices):
             if self._stopped(index):
                 self.stopped_early = True
                 return
@@ -89,7 +96,11 @@ class Attempt:
                 ranks of the replica, in seconds.
         """
         self._spent_s += max(0.0, self._clock.now() - self._given_at - waited_s)
-        self._folder.add(leaf.index, gradient_P)
+        is_mine = leaf.index in self.run
+        if leaf.index == self._audited:
+            self.audits = (Audited(leaf.index, digest(gradient_P), is_mine),)
+        if is_mine:
+            self._folder.add(leaf.index, gradient_P)
         self._num_added += 1
 
     def refuse(self, reason: str) -> None:
@@ -103,5 +114,5 @@ class Attempt:
 
     @property
     def complete(self) -> bool:
-        """Tell whether every leaf of this replica was added."""
-        return self._num_added == len(self.run)
+        """Tell whether every leaf that was handed out was added."""
+        return self._num_added == len(self._indices)

@@ -89,6 +89,8 @@ class Crew:
         """Members of the group that was to be formed last whose machines did not answer."""
         self.run = range(0)
         self.shares = Shares((), {})
+        self.hosts: dict[str, str] = {}
+        """Where each replica is, by the address of its host agent."""
 
     # -- the group ---------------------------------------------------------------------------
 
@@ -139,6 +141,7 @@ class Crew:
             for member in sorted(self._members.values())
             if member.replica_id == self._me.replica_id
         )
+        self.hosts = {seat.member.replica_id: seat.agent_address for seat in told.members}
         by_replica = dict(zip(self.replica_ids, runs, strict=True))
         self.shares = Shares(tuple(sorted(self._members.values())), by_replica)
 

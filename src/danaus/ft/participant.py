@@ -31,13 +31,11 @@ from danaus.ft.ledger import Committed, Ledger, RolledBack, pack_samples
 from danaus.ft.notices import Notices
 from danaus.ft.observer import Moment, Observer
 from danaus.ft.place import Place
-from danaus.ft.refusals import Refusals
+from danaus.ft.scrutiny import Scrutiny
 from danaus.ft.step import StepMachine
 from danaus.ft.step_events import Votes
 from danaus.ft.step_plan import StepPlan
 from danaus.ft.stopwatch import Stopwatch
-from danaus.ft.stragglers import PaceWatch
-from danaus.ft.tally import objection
 from danaus.ft.work import StepResult, Work
 from danaus.quorum.candidates import parse_candidates
 from danaus.quorum.client import QuorumClient
@@ -70,7 +68,7 @@ class Participant:
         NoQuorum: The service refuses; its words say what to do.
         Diverged: Replicas disagree after replaying (Q-9).
         StepImpossible: What the members compute is not fit to be applied, again and again.
-        ShareUnfit: What this replica alone computes is not; the others go on without it.
+        ShareUnfit: What this replica alone computes is not, or wrong; the others go on without it.
     """
 
     def __init__(
@@ -87,8 +85,6 @@ class Participant:
         self._observer = observer or Observer()
         self._spent = Stopwatch()
         self._num_tries = 0
-        self._refusals = Refusals()
-        self._pace = PaceWatch(place.member, plan.pace)
         self._at = (0, Phase.START)
         secret = Secret.load(place.secret_path)
         self._listener = PeerListener(Address.parse(place.data_address), secret)
@@ -124,6 +120,13 @@ class Participant:
             ),
             on_change_pending=self._notices.change_pending,
             on_abort=self._notices.abort_exchange,
+        )
+        self._scrutiny = Scrutiny(
+            place.member,
+            plan,
+            tell=self._client.tell,
+            agree=work.agree,
+            observer=self._observer,
         )
         self._attempt: Attempt | None = None
         self._measures: tuple[float, ...] = ()
@@ -209,6 +212,7 @@ class Participant:
             leaf_size=self._plan.leaf_size,
             folder=folder,
             stopped=lambda leaf: self._stop_before(order, leaf),
+            audited=self._scrutiny.audited(order, self._crew.shares.runs, self._crew.hosts),
         )
         return self._attempt
 
@@ -264,7 +268,7 @@ class Participant:
         except BROKEN as broken:
             return on.ReductionBroken(order.epoch, order.step, str(broken))
         refusal = self._work.check(order.step, self._crew.reduced) or ""
-        self._refusals.count(order.step, unfit=bool(refusal))
+        self._scrutiny.count(order.step, unfit=bool(refusal))
         unfit = self._crew.unfit_share() if refusal else ""
         return on.Reduced(
             order.epoch,
@@ -276,8 +280,7 @@ class Participant:
         )
 
     def _vote(self, order: on.CastVote) -> on.Event:
-        pace_s = self._attempt.pace_s if self._attempt else 0.0
-        ballot = msgspec.structs.replace(order.ballot, pace_s=pace_s)
+        ballot = self._scrutiny.filled(order.ballot, self._attempt)
         self._enter(ballot.step, Phase.VOTE)
         try:
             votes = self._crew.vote(ballot)
@@ -285,11 +288,7 @@ class Participant:
             seen = self._crew.votes_seen()
             return on.VotesBroken(ballot.epoch, ballot.step, str(broken), seen)
         self._observer.moment(Moment.VOTED, ballot.step)
-        for found in self._pace.observe(ballot.step, {m: v.pace_s for m, v in votes.items()}):
-            self._client.tell(found)
-        if against := objection(votes.values(), veto=False):
-            self._observer.refused(ballot.step, against)
-            self._refusals.judge(ballot, votes, against)
+        self._scrutiny.look(ballot, votes)
         self._settle_checkpoint(ballot.step - 1, votes)
         return on.VotesIn(ballot.epoch, ballot.step, votes)
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from danaus.ft.audit import Audited
 from danaus.quorum.messages import Announcement, Epoch, Learner, MemberId, StepReport, Vote
 
 
@@ -24,7 +25,8 @@ class Ballot(msgspec.Struct, frozen=True):
     ``fingerprint`` is of this rank's state after ``step - 1`` (Q-9).  ``change_pending`` names a
     coming change of the membership, or is empty (Q-2).  ``reason`` tells why a vote is refused;
     ``own_share``, that it is for what this member's replica computed.  ``pace_s`` is what this
-    member took for a leaf, in seconds (0: it computed none).
+    member took for a leaf, in seconds (0: it computed none).  ``audited`` are the leaves that are
+    computed twice, as it computed them (T-8).
     """
 
     member: MemberId
@@ -37,6 +39,7 @@ class Ballot(msgspec.Struct, frozen=True):
     reason: str = ""
     own_share: bool = False
     pace_s: float = 0.0
+    audited: tuple[Audited, ...] = ()
 
 
 Votes = Mapping[MemberId, Ballot]

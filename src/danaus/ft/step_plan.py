@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from danaus.core.errors import ConfigError
+from danaus.ft.audit import NEVER, AuditPlan
 from danaus.ft.stragglers import USUAL, PaceLimits
 
 
@@ -23,6 +24,7 @@ class StepPlan:
             replicas, and proportionally fewer with fewer.
         veto: Whether unequal fingerprints refuse a step (Q-9); the same at every member.
         pace: When a member counts as slower than the others; the same at every member.
+        audit: Which leaves are computed twice and compared (T-8); the same at every member.
     """
 
     num_steps: int
@@ -31,6 +33,7 @@ class StepPlan:
     elastic_replicas: int = 0
     veto: bool = True
     pace: PaceLimits = USUAL
+    audit: AuditPlan = NEVER
 
     def __post_init__(self) -> None:
         for name in ("num_steps", "num_leaves", "leaf_size"):

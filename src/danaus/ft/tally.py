@@ -5,6 +5,7 @@ Owns the counting of votes, as pure functions; ``ft.step`` acts on the result.
 Invariants:
     T-1: ``commit`` only where every member of the epoch is prepared, with one digest per rank
     (the ranks of a replica hold different shards), and nothing vetoes it.
+    T-8: a sum that may hold a leaf which others compute differently is refused.
     Q-9: replicas whose states differ before the step refuse it, whoever of them is right.
 """
 
@@ -15,6 +16,7 @@ from typing import Literal
 
 import msgspec
 
+from danaus.ft import audit
 from danaus.ft.step_events import Ballot, Votes
 from danaus.quorum.messages import Epoch, MemberId
 
@@ -78,7 +80,7 @@ def objection(ballots: Collection[Ballot], *, veto: bool) -> str:
             return f"states before the step differ at rank {rank}: {against}"
         if against := _differing(group, "digest"):
             return f"reduced gradients differ at rank {rank}: {against}"
-    return ""
+    return audit.objection({ballot.member: ballot.audited for ballot in ballots})
 
 
 def blamed(ballots: Iterable[Ballot]) -> frozenset[str]:

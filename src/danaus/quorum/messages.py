@@ -195,11 +195,12 @@ class Finding(msgspec.Struct, frozen=True, tag="finding"):
     """What the votes tell the members about one of them; ``member`` says it for all.
 
     ``slow`` and ``not_slow``: it computes far more slowly than the others, or does not any more.
+    ``miscomputes``: it computed a leaf otherwise than most that computed the same (T-8).
     """
 
     member: MemberId
     about: MemberId
-    kind: Literal["slow", "not_slow"]
+    kind: Literal["slow", "not_slow", "miscomputes"]
     step: int
     reason: str
 

@@ -133,9 +133,14 @@ def _diverged(said: NoteDivergence) -> tuple[str, Facts]:
 
 def _found(said: NoteFinding) -> tuple[str, Facts]:
     found = said.finding
-    event = "straggler_found" if found.kind == "slow" else "straggler_recovered"
-    return event, {**seat_facts(said.seat), "step": found.step, "reason": found.reason}
+    return _FOUND[found.kind], {**seat_facts(said.seat), "step": found.step, "reason": found.reason}
 
+
+_FOUND = {
+    "slow": "straggler_found",
+    "not_slow": "straggler_recovered",
+    "miscomputes": "miscomputation_found",
+}
 
 _LINES: dict[type, Callable[[Any], tuple[str, Facts]]] = {
     Announce: _announced,

@@ -249,19 +249,23 @@ class QuorumMachine:
         s.refuse(asking, Refused(f"{of[0]} leaves: {event.reason}", "end this process"))
 
     def _found_out(self, event: FoundOut) -> None:
-        """Write it down once; one that stays slow may have to make room for another."""
+        """Write it down once; who computes wrongly, or is slow and may be replaced, shall end."""
         s, found = self._s, event.finding
-        process, known = s.roster.processes.get(found.about), s.slow.get(found.about)
-        is_slow = found.kind == "slow"
-        if process is None or s.roster.lost(found.about) or (known is not None) is is_slow:
+        process, of = s.roster.processes.get(found.about), incarnation_of(found.about)
+        if process is None or of in s.roster.shut_out:
             return
-        s.out.append(NoteFinding(process.seat, found))
-        if not is_slow:
+        known = found.about in s.slow
+        if found.kind == "miscomputes":  # it knows as well, and may have ended by now
+            s.roster.shut_out[of] = f"computes wrongly: {found.reason}"
+        elif s.roster.lost(found.about) or (found.kind == "slow") is known:
+            return
+        elif known:
             del s.slow[found.about]
-            return
-        s.slow[found.about] = found
-        if s.settings.replace_stragglers:
-            s.roster.shut_out[incarnation_of(found.about)] = f"is replaced: it {found.reason}"
+        else:
+            s.slow[found.about] = found
+            if s.settings.replace_stragglers:
+                s.roster.shut_out[of] = f"is replaced: it {found.reason}"
+        s.out.append(NoteFinding(process.seat, found))
 
     def _death_reported(self, event: DeathReported) -> None:
         self._s.roster.bury(event.member, event.reason, self._s.now, clean=event.clean)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from danaus.quorum.events import Fence, FoundOut, NoteFinding, QuorumSettings
+from danaus.quorum.events import DeathReported, Fence, FoundOut, NoteFinding, QuorumSettings
 from danaus.quorum.messages import Finding
 
 from .quorum_cases import Town, names
@@ -31,3 +31,25 @@ def test_who_stays_slow_makes_room_at_a_boundary_where_that_is_asked_for() -> No
     assert names(a.told) == ["a", "c"]
     assert b.refused is not None
     assert b.refused.reason == "b/0#0 is replaced: it took 2.0 times as long"
+
+
+def test_who_computes_wrongly_ends_and_the_others_go_on() -> None:
+    town = Town()
+    a, b, c = town.start("a", "b", "c")
+    found = Finding(a.member, b.member, "miscomputes", 7, "leaf 1 comes out as x at b, y at a, c")
+    assert [o for o in town.do(FoundOut(found)) if isinstance(o, NoteFinding)]
+    assert not [o for o in town.do(FoundOut(found)) if isinstance(o, NoteFinding)]
+    town.join(a, b, c)
+    assert names(a.told) == ["a", "c"]
+    assert b.refused is not None
+    assert b.refused.reason.startswith("b/0#0 computes wrongly: leaf 1")
+
+
+def test_it_is_written_down_of_one_that_has_ended_by_then_too() -> None:
+    town = Town()
+    a, b, _ = town.start("a", "b", "c")
+    town.do(DeathReported(b.member, "exited with code 1"))
+    found = Finding(a.member, b.member, "miscomputes", 7, "leaf 1 comes out as x at b, y at a, c")
+    assert [o for o in town.do(FoundOut(found)) if isinstance(o, NoteFinding)]
+    slow = Finding(a.member, b.member, "slow", 7, "took 2.0 times as long")
+    assert not town.do(FoundOut(slow))[:-1]
