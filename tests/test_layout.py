@@ -36,6 +36,7 @@ MAY_READ_THE_DAY = {
     "app/chaos_desk.py": "tells a campaign's lines from older ones of the journal",
     "app/chaos_view.py": "tells a campaign's lines from older ones of the journal",
     "quorum/service_options.py": "gives a term that was not used where nothing else names one",
+    "quorum/minutes.py": "writes it beside each decision that the service's page shows",
     "quorum/lease_kubernetes.py": "writes it into the lease, for people",
     "app/bench_recovery.py": "names a folder and dates a measurement",
     "app/bench_campaign.py": "names a folder and dates a measurement",

@@ -379,7 +379,7 @@ class Participant:
         self._observer.entered(*self._at, number)
 
     def _enter(self, step: int, phase: Phase, number: int = 0) -> None:
-        self._at = (step, phase)
+        self._at, self._client.step = (step, phase), self.committed_step
         self._spent.enter(phase.name.lower())
         self._observer.entered(step, phase, number)
 

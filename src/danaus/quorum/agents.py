@@ -18,6 +18,7 @@ from collections.abc import Callable
 
 from danaus.core.errors import AddressRefused, ChannelClosed, DanausError, FrameDamaged
 from danaus.quorum.progress import Observation, Quiet
+from danaus.quorum.status import Progress
 from danaus.wire.address import Address
 from danaus.wire.lifecycle import (
     FROM_AGENT,
@@ -204,6 +205,18 @@ def how_it_ended(exited: ProcessExited) -> str:
     return f"{how} ({exited.reason})" if exited.reason else how
 
 
+def progress_of(seen: ProcessPosition) -> Progress:
+    """Return a position as a person reads it."""
+    return Progress(max(0, seen.step), _phase_name(seen.phase).lower())
+
+
+def _phase_name(number: int) -> str:
+    try:
+        return Phase(number).name
+    except ValueError:
+        return str(number)
+
+
 def observation_of(seen: ProcessPosition, quiet: Quiet | None = None) -> Observation:
     """Return a position as the judge of progress looks at it.
 
@@ -214,10 +227,6 @@ def observation_of(seen: ProcessPosition, quiet: Quiet | None = None) -> Observa
     if quiet is not None and seen.phase != Phase.JOIN:
         # Only who joins waits for an answer; who is done says nothing any more.
         quiet = None if seen.phase == Phase.DONE else Quiet(quiet.silent_s)
-    try:
-        phase = Phase(seen.phase).name
-    except ValueError:
-        phase = str(seen.phase)
     return Observation(
         position=(seen.step, seen.phase, seen.collective),
         still_s=seen.still_s,
@@ -225,5 +234,5 @@ def observation_of(seen: ProcessPosition, quiet: Quiet | None = None) -> Observa
         starting=seen.phase == Phase.START,
         together=seen.phase in (Phase.REDUCE, Phase.VOTE),
         quiet=quiet,
-        where=f"step {seen.step}, {phase}, collective {seen.collective}",
+        where=f"step {seen.step}, {_phase_name(seen.phase)}, collective {seen.collective}",
     )

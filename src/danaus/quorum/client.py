@@ -106,6 +106,9 @@ class QuorumClient:
         on_abort: Called when what this process is blocked in must be left (Q-5).  Both are called
             from this client's thread, possibly twice, possibly before ``join`` has returned the
             quorum that they speak of; they must be quick and must not raise.
+
+    Attributes:
+        step: Steps that this member has applied; said with each heartbeat, for people.
     """
 
     def __init__(
@@ -121,6 +124,7 @@ class QuorumClient:
         self._candidates = Candidates(parse_candidates(str(address)))
         self._secret, self._seat, self._heartbeat_s = secret, seat, heartbeat_s
         self._on_change_pending, self._on_abort = on_change_pending, on_abort
+        self.step = 0
         self._changed = threading.Condition()
         self._ask: _Ask | None = None
         self._number = 0
@@ -294,7 +298,7 @@ class QuorumClient:
                 self._session.end(f"no answer for {self._session.unanswered_s:.1f} s")
             standing = self._standing.epoch if self._standing is not None else None
             if self._session is not None and self._session.is_connected:
-                self._say(Heartbeat(self._seat.member, standing))
+                self._say(Heartbeat(self._seat.member, standing, self.step))
 
     def _say_cut_off(self) -> bool:
         """Tell in the log of a service that is out of reach for long; tell whether it is."""

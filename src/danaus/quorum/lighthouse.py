@@ -22,14 +22,18 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from importlib import metadata
 
+from danaus.core.clock import MonotonicClock
 from danaus.core.errors import DanausError
 from danaus.core.journal import Journal
 from danaus.core.lifeline import arm_lifeline, end_watched, stdin_watched
 from danaus.quorum.disk import QuorumDisk, watch_keeper
 from danaus.quorum.gate import Gate, OpenGate
+from danaus.quorum.http_face import HttpFace
 from danaus.quorum.leading import ANSWER_SHARE, LeaseKeeper
 from danaus.quorum.lease_events import Candidate, Follow, Lead
+from danaus.quorum.lighthouse_status import LeaseStatus, LighthouseStatus
 from danaus.quorum.messages import NotLeading
 from danaus.quorum.minutes import Minutes
 from danaus.quorum.own_process import own_name
@@ -65,6 +69,9 @@ class Lighthouse:
         self.door = StandbyDoor(secret)
         self.keeper: LeaseKeeper | None = None
         self.address = Address.parse(options.address)
+        self._clock = MonotonicClock()
+        self._started_s = self._clock.now()
+        self._face: HttpFace | None = None
         self._resume = options.resume
         self._turns: asyncio.Queue[Lead | Follow] = asyncio.Queue()
         self._tasks = OwnedTasks("lighthouse")
@@ -83,6 +90,8 @@ class Lighthouse:
             OSError: The folder cannot be used.
         """
         try:
+            if self.options.http:
+                await self._show()
             if self.options.lease is None:
                 await self._lead(OpenGate(), 0, trusts_disk=True)
                 await self.ending.wait()
@@ -95,6 +104,41 @@ class Lighthouse:
                 await self.service.close()
             if self.keeper is not None:
                 await self.keeper.resign()
+            if self._face is not None:
+                await self._face.close()
+
+    async def _show(self) -> None:
+        face = HttpFace(self, self.secret, open_reading=self.options.http_open_reading)
+        await face.start(_http_address(self.options.http))
+        self._face = face
+        self.minutes.note("lighthouse_page", url=face.url)
+        self._say(f"page: {face.url}")
+
+    # -- what is shown ----------------------------------------------------------------------------
+
+    def status(self) -> LighthouseStatus:
+        """Return what a person may want to know of this candidate."""
+        service, keeper = self.service, self.keeper
+        certain = keeper is None or keeper.is_open
+        return LighthouseStatus(
+            turn="stands by" if service is None else "leads" if certain else "is not certain",
+            address=str(self.address),
+            version=package_version(),
+            up_s=round(self._clock.now() - self._started_s, 3),
+            num_sessions=self.num_members,
+            lease=_lease_status(keeper) if keeper is not None else None,
+            quorum=service.status if service is not None else None,
+            decisions=tuple(self.minutes.recent),
+            counts=dict(self.minutes.counts),
+        )
+
+    def drain(self, replica_id: str, reason: str) -> bool | None:
+        """Have a replica left out of the next quorum; None: another candidate leads."""
+        if self.service is None or (self.keeper is not None and not self.keeper.is_open):
+            return None
+        return self.service.drain(replica_id, reason)
+
+    # -- turns ------------------------------------------------------------------------------------
 
     async def _take_turns(self) -> None:
         """Lead while the lease is this candidate's, stand by while it is not."""
@@ -171,6 +215,32 @@ class Lighthouse:
             await service.close()
             await self.door.open(self.address)
         self._say(f"stands by at {self.address}: {order.reason}")
+
+
+def _lease_status(keeper: LeaseKeeper) -> LeaseStatus:
+    record = keeper.record
+    return LeaseStatus(
+        holder=record.holder if record is not None else "",
+        address=record.address if record is not None and record.holder else "",
+        term=record.term if record is not None else 0,
+        lease_s=record.lease_s if record is not None else 0.0,
+        remaining_s=round(keeper.remaining_s, 3),
+        trouble=keeper.trouble,
+    )
+
+
+def _http_address(text: str) -> Address:
+    """Return where ``HOST:PORT`` is; a port alone is on loopback."""
+    place = text.removeprefix("tcp:")
+    return Address.parse(f"tcp:{place}" if ":" in place else f"tcp:127.0.0.1:{place}")
+
+
+def package_version() -> str:
+    """Return the version of danaus that is installed here; empty: it is a source tree."""
+    try:
+        return metadata.version("danaus")
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 async def serve(options: ServiceOptions, say: Say = lambda _said: None) -> None:

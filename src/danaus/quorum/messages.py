@@ -169,10 +169,11 @@ class Register(msgspec.Struct, frozen=True, tag="register"):
 
 
 class Heartbeat(msgspec.Struct, frozen=True, tag="heartbeat"):
-    """I am alive; repeated every ``heartbeat_s``."""
+    """I am alive; repeated every ``heartbeat_s``.  ``step``: applied so far, for people."""
 
     member: MemberId
     standing: Epoch | None = None
+    step: int = 0
 
 
 class Join(msgspec.Struct, frozen=True, tag="join"):

@@ -5,9 +5,11 @@ Owns the names and facts of these lines.
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from danaus.core.clock import time_of_day
 from danaus.core.journal import Journal
 from danaus.quorum.events import (
     Abort,
@@ -22,6 +24,9 @@ from danaus.quorum.events import (
 )
 from danaus.quorum.messages import MemberId, Seat
 
+KEPT = 50
+"""How many of the last lines are kept for who looks at the service's page."""
+
 Facts = dict[str, Any]
 
 
@@ -30,14 +35,22 @@ class Minutes:
 
     Args:
         journal: None: nothing is written.
+
+    Attributes:
+        recent: The last lines, with the time of day.
+        counts: How many lines there were of each event.
     """
 
     def __init__(self, journal: Journal | None) -> None:
         self._journal = journal
         self._waiting = ""
+        self.recent: deque[Facts] = deque(maxlen=KEPT)
+        self.counts: Counter[str] = Counter()
 
     def note(self, event: str, **facts: Any) -> None:
         """Write one line."""
+        self.recent.append({"at": round(time_of_day(), 3), "event": event, **facts})
+        self.counts[event] += 1
         if self._journal is not None:
             self._journal.record(event, **facts)
 

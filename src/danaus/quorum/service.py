@@ -23,7 +23,13 @@ from typing import Any
 
 from danaus.core.clock import Clock, MonotonicClock
 from danaus.core.errors import ChannelClosed, FrameDamaged
-from danaus.quorum.agents import HostAgents, how_it_ended, is_address, observation_of
+from danaus.quorum.agents import (
+    HostAgents,
+    how_it_ended,
+    is_address,
+    observation_of,
+    progress_of,
+)
 from danaus.quorum.codecs import FROM_REPLICA, FROM_SERVICE
 from danaus.quorum.disk import QuorumDisk
 from danaus.quorum.events import (
@@ -37,6 +43,7 @@ from danaus.quorum.events import (
     HangSuspected,
     HostGone,
     Instruction,
+    LeaveAsked,
     NotifyPending,
     Persist,
     ProbeProcess,
@@ -53,6 +60,7 @@ from danaus.quorum.gate import Gate, OpenGate
 from danaus.quorum.hearing import event_of, speaker
 from danaus.quorum.messages import (
     FromService,
+    Heartbeat,
     MemberId,
     Register,
     Seat,
@@ -61,6 +69,7 @@ from danaus.quorum.messages import (
 from danaus.quorum.minutes import Minutes, member_facts
 from danaus.quorum.progress import RebuildGroup, StallJudge, StormReported, Suspect
 from danaus.quorum.state import QuorumMachine
+from danaus.quorum.status import Progress, QuorumStatus
 from danaus.wire.address import Address
 from danaus.wire.lifecycle import PositionsSeen, ProcessExited
 from danaus.wire.secret import Secret
@@ -101,6 +110,7 @@ class QuorumService:
         )
         self._sessions: dict[MemberId, Session] = {}
         self._seated: dict[tuple[str, str], MemberId] = {}
+        self._progress: dict[MemberId, Progress] = {}
         self._events: deque[Event] = deque()
         self._orders: deque[Instruction] = deque()
         self._busy = False
@@ -117,6 +127,19 @@ class QuorumService:
     def num_members(self) -> int:
         """How many processes have a session with it."""
         return len(self._sessions)
+
+    @property
+    def status(self) -> QuorumStatus:
+        """What a person may want to know of the quorum now."""
+        return self._machine.status(self._clock.now(), self._progress)
+
+    def drain(self, replica_id: str, reason: str) -> bool:
+        """Have a replica left out of the next quorum; tell whether there is such a replica."""
+        member = self._machine.newest(replica_id)
+        if member is not None:
+            self._minutes.note("drain_asked", replica=replica_id, reason=reason)
+            self._feed(LeaveAsked(member, reason))
+        return member is not None
 
     async def start(self, address: Address) -> None:
         """Listen at ``address``.
@@ -151,6 +174,8 @@ class QuorumService:
                     self._seat(session, seat)
                 elif seat is None or speaker(message) != seat.member:
                     raise FrameDamaged(session.peer, "it speaks for another process")
+                elif isinstance(message, Heartbeat) and not seat.agent_address:
+                    self._progress[seat.member] = Progress(message.step)
                 self._feed(event_of(message))
         except ChannelClosed:
             pass
@@ -233,6 +258,7 @@ class QuorumService:
             member = self._seated.get((address, position.process_id))
             if member is not None and not self._machine.is_lost(member):
                 quiet = self._machine.quiet(member, now)
+                self._progress[member] = progress_of(position)
                 observations[member] = observation_of(position, quiet)
         for verdict in self._judge.observe(observations, now):
             if isinstance(verdict, Suspect):

@@ -24,7 +24,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from danaus.quorum.convene import convene, take_back
@@ -57,6 +57,7 @@ from danaus.quorum.messages import AbortExchange, Epoch, Join, MemberId, Refused
 from danaus.quorum.progress import Quiet
 from danaus.quorum.roster import Process, incarnation_of
 from danaus.quorum.situation import Episode, Situation
+from danaus.quorum.status import Progress, QuorumStatus, status_of
 from danaus.quorum.watch import remind, tell_members, watch_processes
 
 LONGEST_SLEEP_S = 1.0
@@ -122,6 +123,17 @@ class QuorumMachine:
     def finished(self) -> bool:
         """Tell whether the run is done."""
         return self._s.finished
+
+    def status(self, now: float, progress: Mapping[MemberId, Progress]) -> QuorumStatus:
+        """Return what a person may want to know; ``progress`` is what else was heard of steps."""
+        return status_of(self._s, now, progress)
+
+    def newest(self, replica_id: str) -> MemberId | None:
+        """Return a process of a replica's newest incarnation; None: there is no such replica."""
+        incarnation = self._s.roster.newest.get(replica_id)
+        if incarnation is None:
+            return None
+        return self._s.roster.ranks((replica_id, incarnation))[0].seat.member
 
     def handle(self, event: Event, now: float) -> tuple[Instruction, ...]:
         """Return what is to be done now that ``event`` has happened, in order.

@@ -89,6 +89,15 @@ def tell_members(s: Situation) -> None:
             s.out.append(NotifyPending(news, ChangePending(previous.epoch, change)))
 
 
+def coming_change(s: Situation) -> str:
+    """Return why the membership is about to change; empty: it is not known to be."""
+    previous = s.previous
+    if previous is None or s.finished:
+        return ""
+    losses = {m: loss for m in previous.members if (loss := s.roster.loss(incarnation_of(m)))}
+    return _why_abort(s, previous.members, losses) or _why_change(s, previous.members)
+
+
 def remind(s: Situation, member: MemberId) -> bool:
     """Have a member told again what it may have missed; tell whether there was anything."""
     missed = member in s.episode.notified or member in s.episode.aborted

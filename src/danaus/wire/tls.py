@@ -69,6 +69,24 @@ def identity(secret: Secret) -> Identity:
     return Identity(dials, accepts, shown)
 
 
+@functools.lru_cache(maxsize=8)
+def page_context(secret: Secret) -> ssl.SSLContext:
+    """Return what a page for people is served with: it shows who it is, and asks nobody.
+
+    Whoever reads proves itself inside, by a token; a browser has no certificate of the job's.
+
+    Raises:
+        ConfigError: The user's own authority cannot be used.
+    """
+    identity(secret)  # says what is wrong with files that cannot be used
+    certificate, key, _ = _derived(secret) if secret.authority is None else _read(secret.authority)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_3
+    with _as_file(certificate + key) as path:
+        context.load_cert_chain(path)
+    return context
+
+
 def _context(kind: int, own: bytes, trusted: bytes) -> ssl.SSLContext:
     context = ssl.SSLContext(kind)
     context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_3
