@@ -51,6 +51,7 @@ COMMANDS = {
     "ledger": Command("ledger", "verify RUN", "check that each sample was committed exactly once"),
     "bench": Command("bench", "recovery | campaign", "how fast a run recovers, and from what"),
     "host": Command("host", "--listen ADDRESS", "let runs of several machines use this one"),
+    "lighthouse": Command("lighthouse", "--run RUN", "decide who takes part in each step"),
     "lab": Command("lab", "up | cut | crash | down ...", "many hosts on this machine"),
     "doctor": Command("doctor", "", "what is installed here, and what is missing for what"),
 }

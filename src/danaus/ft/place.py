@@ -44,12 +44,17 @@ class Place:
 
     @classmethod
     def in_folder(
-        cls, folder: str | os.PathLike[str], replica_id: str, incarnation: int = 0
+        cls,
+        folder: str | os.PathLike[str],
+        replica_id: str,
+        incarnation: int = 0,
+        *,
+        quorum_address: str = "",
     ) -> Self:
         """Return the place of a replica of one process that meets the others in a folder.
 
         All are on one machine.  They may be started in any order, and so may the quorum service:
-        ``python -m danaus.quorum.service --run FOLDER --expected-replicas N``.
+        ``danaus lighthouse --run FOLDER --expected-replicas N``.
 
         No host agent watches such a process.  It counts as gone a second after its connection to
         the service closed, and after the heartbeat limit if it hangs; nobody kills it then, and
@@ -59,6 +64,7 @@ class Place:
             folder: Of the run; made (0700) if it is not there, and the job's secret in it.
             replica_id: Stable name of the replica.
             incarnation: Must grow with each start of this replica.
+            quorum_address: Where the service listens, if not in the folder, or may listen.
         """
         files = RunFiles.prepare(folder)
         return cls(
@@ -66,7 +72,7 @@ class Place:
             rank=0,
             num_ranks=1,
             incarnation=incarnation,
-            quorum_address=files.service_address,
+            quorum_address=quorum_address or files.service_address,
             secret_path=str(files.secret),
             data_address=files.data_address(replica_id, incarnation),
         )

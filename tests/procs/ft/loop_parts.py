@@ -1,7 +1,8 @@
 """A small training in plain torch, and replicas of it as processes: what test_loop.py runs.
 
-Usage: loop_parts.py FOLDER GATE   For each line ``REPLICA INCARNATION`` of its input it forks a
-replica that trains; torch is imported once.  Lines that replicas say begin with their names.
+Usage: loop_parts.py FOLDER GATE [ADDRESS ...]   For each line ``REPLICA INCARNATION`` of its
+input it forks a replica that trains; torch is imported once.  The ADDRESSes are where the service
+may be.  Lines that replicas say begin with their names.
 
 After ``HOLD`` committed steps a replica waits until the pipe GATE has been closed.
 """
@@ -77,11 +78,11 @@ class Says(Observer):
         self.say(f"learned {step} {sum(num_bytes_by_donor.values())}")
 
 
-def train(folder: str, gate: int, name: str, incarnation: int) -> None:
+def train(place: Place, gate: int) -> None:
+    name = place.replica_id
     says = Says(name)
     says.say(f"pid {os.getpid()}")
     model = network()
-    place = Place.in_folder(folder, name, incarnation)
     with Loop(model, optimizer_of(model), place, plan=PLAN, observer=says) as loop:
         for step in loop.steps():
             says.num_computed = 0
@@ -94,7 +95,7 @@ def train(folder: str, gate: int, name: str, incarnation: int) -> None:
 
 
 def main() -> None:
-    folder, gate = sys.argv[1:]
+    folder, gate, *addresses = sys.argv[1:]
     torch.set_num_threads(1)
     optimizer_of(network())  # torch imports a great deal when it makes its first optimiser
     pids = []
@@ -102,7 +103,8 @@ def main() -> None:
         name, incarnation = line.split()
         pid = os.fork()
         if pid == 0:
-            train(folder, int(gate), name, int(incarnation))
+            where = ",".join(addresses)
+            train(Place.in_folder(folder, name, int(incarnation), quorum_address=where), int(gate))
             os._exit(0)
         pids.append(pid)
     for pid in pids:

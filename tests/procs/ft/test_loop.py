@@ -26,6 +26,7 @@ class Run:
     """A quorum service, and replicas that are forked in a folder."""
 
     heartbeat_limit_s = 4.0
+    addresses: tuple[str, ...] = ()
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -35,7 +36,7 @@ class Run:
         gate, self._gate = os.pipe()
         self.service = self.start_service()
         script = str(Path(__file__).parent / "loop_parts.py")
-        self.nursery = _python(script, str(folder), str(gate), pass_fds=(gate,))
+        self.nursery = _python(script, str(folder), str(gate), *self.addresses, pass_fds=(gate,))
         os.close(gate)
 
     def start_service(self) -> subprocess.Popen[bytes]:
