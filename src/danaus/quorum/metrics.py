@@ -23,7 +23,7 @@ def metrics_text(status: LighthouseStatus) -> str:
 def _lines(status: LighthouseStatus) -> Iterator[str]:
     leads = float(status.turn == "leads")
     info = {"version": status.version, "address": status.address}
-    yield from _metric("lighthouse_info", "gauge", "Always 1.", [(info, 1.0)])
+    yield from _metric("lighthouse_info", "Always 1.", [(info, 1.0)])
     yield from _one("lighthouse_leads", "Whether this candidate is certain that it leads.", leads)
     yield from _one("lighthouse_uptime_seconds", "For how long this process runs.", status.up_s)
     yield from _one(
@@ -31,7 +31,6 @@ def _lines(status: LighthouseStatus) -> Iterator[str]:
     )
     yield from _metric(
         "lighthouse_decisions_total",
-        "counter",
         "What was decided or heard, by event.",
         [({"event": name}, float(count)) for name, count in sorted(status.counts.items())],
     )
@@ -65,10 +64,10 @@ def _quorum(quorum: QuorumStatus) -> Iterator[str]:
         yield from _one(name, about, float(value))
     living = [each for each in quorum.processes if each.role != "dead"]
     steps = [(_labels(each), float(each.step)) for each in living]
-    yield from _metric("replica_step", "gauge", "The step that a process has come to.", steps)
+    yield from _metric("replica_step", "The step that a process has come to.", steps)
     silence = [(_labels(each), each.silent_s) for each in living]
     yield from _metric(
-        "replica_silence_seconds", "gauge", "Since when nothing was heard of a process.", silence
+        "replica_silence_seconds", "Since when nothing was heard of a process.", silence
     )
 
 
@@ -82,10 +81,11 @@ def _labels(process: ProcessStatus) -> dict[str, str]:
 
 
 def _one(name: str, about: str, value: float) -> Iterator[str]:
-    return _metric(name, "gauge", about, [({}, value)])
+    return _metric(name, about, [({}, value)])
 
 
-def _metric(name: str, kind: str, about: str, samples: Iterable[Sample]) -> Iterator[str]:
+def _metric(name: str, about: str, samples: Iterable[Sample]) -> Iterator[str]:
+    kind = "counter" if name.endswith("_total") else "gauge"
     name = f"danaus_{name}"
     yield f"# HELP {name} {about}"
     yield f"# TYPE {name} {kind}"
