@@ -14,6 +14,7 @@ from danaus.app.campaign_mix import campaign_plan
 from danaus.app.chaos_log import read_record
 from danaus.app.chaos_record import replay
 from danaus.app.settings import CampaignConfig
+from danaus.testing.lab import missing
 
 FAULTS, SEED, EVERY = 12, 1, 15
 UNNOTICED = ("clock_jump", "slow", "disk_full", "kill_nursery")
@@ -61,3 +62,18 @@ def test_a_campaign_is_made_again_from_its_record(tmp_path):
     assert [(f.kind, f.replica, f.host) for f in second.faults] == [
         (f.kind, f.replica, f.host) for f in once.faults
     ]
+
+
+@pytest.mark.skipif(bool(missing()), reason=missing())
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_campaign_over_hosts_with_two_ranks_in_each_replica_ends_with_the_same_bits(tmp_path):
+    settings = CampaignConfig(
+        faults=12, seed=5, every_steps=EVERY, ranks=2, hosts=3, run_dir=tmp_path / "campaign"
+    )
+    output = io.StringIO()
+    assert run_campaign(settings, console=Console(file=output)) == 0, output.getvalue()
+    told = json.loads((tmp_path / "campaign" / "campaign.json").read_text())
+    assert told["command"].endswith("--replicas 3 --ranks 2 --hosts 3")
+    kinds = {each["kind"].split()[0] for each in told["faults"]}
+    assert kinds & {"partition", "loss", "delay"}, "networks were harmed"

@@ -6,8 +6,10 @@ Owns the course of a campaign and its verdict.  The faults are ``campaign_mix``'
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime as dt
+from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
@@ -16,14 +18,17 @@ from danaus.app.campaign_disk import lacking, small_disk
 from danaus.app.campaign_mix import DISK, MIX, NEVER, campaign_plan
 from danaus.app.campaign_report import judge, page_section, tell, write_section
 from danaus.app.campaign_run import strike_to_the_end
-from danaus.app.chaos import FaultPlan, Fleet
+from danaus.app.chaos import FaultPlan
+from danaus.app.chaos_lab import LabNetwork
 from danaus.app.chaos_log import plan_again
+from danaus.app.lab import Lab, host_agent
+from danaus.app.lab_plan import LabPlan
 from danaus.app.run_folder import RunFolder, default_run_path, refuse_used
-from danaus.app.settings import CampaignConfig, RestartConfig, RunConfig
+from danaus.app.settings import CampaignConfig, RestartConfig, RunConfig, fleet_of
 from danaus.app.stopping import StopSignals
-from danaus.app.undisturbed import Undisturbed
+from danaus.app.undisturbed import NAME, OneReplica, Undisturbed
 from danaus.model.config import LlamaConfig
-from danaus.train.config import CheckpointConfig, DataConfig, StepConfig
+from danaus.train.config import CheckpointConfig, DataConfig, ParallelConfig, StepConfig
 
 _TAIL_STEPS = 60
 _ROOM = 1.5
@@ -39,7 +44,7 @@ def run_campaign(settings: CampaignConfig, *, console: Console) -> int:
     parent = parent.absolute()
     refuse_used(parent / "run")
     parent.mkdir(parents=True, exist_ok=True)
-    missing = lacking()
+    missing = lacking(settings.hosts)
     plan = _plan(settings, missing)
     num_steps = _num_steps(settings, plan)
 
@@ -47,14 +52,18 @@ def run_campaign(settings: CampaignConfig, *, console: Console) -> int:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     say(f"folder {parent}; {len(plan.faults)} faults in {num_steps} steps, seed {plan.seed}")
-    with StopSignals() as signals, small_disk(parent, "run", wanted=DISK not in missing) as path:
-        config = _config(settings, path, num_steps)
+    with (
+        StopSignals() as signals,
+        small_disk(parent, "run", wanted=DISK not in missing) as path,
+        lab_of(settings.hosts, parent) as lab,
+    ):
+        config = _config(settings, path, num_steps, lab)
         folder = RunFolder.create(path, config)
         folder.release()
-        undisturbed = Undisturbed(folder, parent / "undisturbed.jsonl")
+        undisturbed = _undisturbed(config, folder, parent)
         try:
             course = strike_to_the_end(
-                folder, plan, Fleet.of(config.replicas), say=say, signals=signals
+                folder, plan, fleet_of(config), network=_network(lab), say=say, signals=signals
             )
             say("waiting for the undisturbed training beside it")
             reference = undisturbed.wait(_PLAIN_LIMIT_S, signals)
@@ -78,7 +87,10 @@ def _command(settings: CampaignConfig) -> str:
         how += f" --every-steps {settings.every_steps}"
     if settings.replay is not None:
         how = f"--replay {settings.replay}"
-    return f"danaus bench campaign {how} --replicas {settings.replicas}"
+    how += f" --replicas {settings.replicas}"
+    how += f" --ranks {settings.ranks}" if settings.ranks > 1 else ""
+    how += f" --hosts {settings.hosts}" if settings.hosts else ""
+    return f"danaus bench campaign {how}"
 
 
 def _left_out(missing: frozenset[str]) -> list[str]:
@@ -112,18 +124,54 @@ def _num_steps(settings: CampaignConfig, plan: FaultPlan) -> int:
     return int(len(plan.faults) * settings.every_steps * _ROOM) + _TAIL_STEPS
 
 
-def _config(settings: CampaignConfig, path: Path, num_steps: int) -> RunConfig:
+@contextlib.contextmanager
+def lab_of(num_hosts: int, parent: Path) -> Iterator[Lab | None]:
+    """Give a lab of so many hosts until the context ends, none for 0; its files lie in ``parent``.
+
+    Raises:
+        ConfigError: This machine cannot have one; says what is not there.
+    """
+    if not num_hosts:
+        yield None
+        return
+    lab = Lab("campaign", labs=parent / "labs", owned=True)
+    try:
+        lab.up(LabPlan("campaign", num_hosts=num_hosts), host_agent())
+        yield lab
+    finally:
+        lab.down()
+
+
+def _network(lab: Lab | None) -> LabNetwork | None:
+    return None if lab is None else LabNetwork(lab, lab.plan.hosts)
+
+
+def _undisturbed(config: RunConfig, folder: RunFolder, parent: Path) -> Undisturbed | OneReplica:
+    if config.parallel.shard > 1:
+        return OneReplica(config, parent / NAME)
+    return Undisturbed(folder, parent / f"{NAME}.jsonl")
+
+
+def _config(settings: CampaignConfig, path: Path, num_steps: int, lab: Lab | None) -> RunConfig:
     """Return the run's settings: a tiny network, and restarts without end."""
+    hosts = () if lab is None else tuple(map(lab.plan.listening, lab.plan.hosts))
     text = path.parent / "text.txt"
     text.write_bytes(bytes(range(256)) * 256)
     return RunConfig(
         model=LlamaConfig(dim=32, num_layers=1, num_heads=4, num_kv_heads=2, ffn_dim=64),
         data=DataConfig(path=str(text)),
         step=StepConfig(
-            num_microbatches=6, microbatch_size=1, seq_len=32, num_steps=num_steps, seed=7
+            num_microbatches=6,
+            microbatch_size=settings.ranks,
+            seq_len=32,
+            num_steps=num_steps,
+            seed=7,
         ),
         checkpoint=CheckpointConfig(every_steps=20, keep=3),
+        parallel=ParallelConfig(shard=settings.ranks),
         replicas=settings.replicas,
+        hosts=hosts,
+        hosts_secret=None if lab is None else lab.secret_path,
         run_dir=path,
         hang_limit_s=HANG_LIMIT_S,
         restart=RestartConfig(intensity=1_000_000, period_s=5.0),

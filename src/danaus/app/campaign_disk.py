@@ -12,20 +12,25 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from danaus.app.campaign_mix import DISK, FREEZER, ROOT
+from danaus.app.campaign_mix import DISK, FREEZER, NETWORK, ROOT
 from danaus.core.errors import ConfigError
 
 _SIZE_MIB = 512
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
-def lacking() -> frozenset[str]:
-    """Return what this machine does not have of what faults need."""
+def lacking(num_hosts: int = 0) -> frozenset[str]:
+    """Return what this machine does not have of what faults need.
+
+    Args:
+        num_hosts: Hosts of a lab that the campaign is given.
+    """
     memory = _CGROUPS / "memory" if (_CGROUPS / "memory").is_dir() else _CGROUPS
     found = {
         ROOT: _is_root() and os.access(memory, os.W_OK),
         FREEZER: _is_root() and os.access(_CGROUPS / "freezer", os.W_OK),
         DISK: _is_root() and shutil.which("mount") is not None,
+        NETWORK: num_hosts > 0,
     }
     return frozenset(name for name, there in found.items() if not there)
 

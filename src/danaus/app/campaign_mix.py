@@ -32,6 +32,7 @@ class Part:
 
 
 ROOT, FREEZER, DISK = "memory cgroups that may be written", "a freezer cgroup", "a disk of its own"
+NETWORK = "hosts with a network between them (--hosts)"
 
 MIX = (
     Part(("kill",), 10),
@@ -77,14 +78,19 @@ MIX = (
     Part(("kill_host",), 4),
     Part(("preempt",), 2),
     Part(("preempt:process=worker",), 2),
+    Part(("partition:for=2s",), 3, NETWORK),
+    Part(("partition:for=8s",), 2, NETWORK),
+    Part(("partition:one_way=true,for=2s",), 2, NETWORK),
+    Part(("partition:peer=0,for=4s",), 2, NETWORK),
+    Part(("loss:amount=5%,for=3s",), 3, NETWORK),
+    Part(("delay:amount=20ms,for=3s",), 3, NETWORK),
 )
 
 NEVER = {
     "flip_bit:where=gradient": "only a leaf that is computed twice by chance tells of it, so that "
     "it would end with other bits",
-    "partition, loss, delay": "they need hosts with a network between them (danaus lab)",
 }
-"""What no campaign on one machine does, and why."""
+"""What no campaign does, and why."""
 
 
 def campaign_plan(

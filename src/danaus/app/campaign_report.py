@@ -106,8 +106,10 @@ def tell(judged: Judged, facts: dict[str, Any], *, out: Path, console: Console) 
         out: Where the JSON goes.
         console: Where to print.
     """
+    # A console prints nothing wider than itself, and piped it is 80 columns wide.
+    wide = Console(file=console.file, width=max(console.width, _LEAST_WIDTH))
     for table in (_table(judged.kinds), _lives(judged.course.lives)):
-        console.print(table, width=max(console.width, _LEAST_WIDTH), crop=False)
+        wide.print(table)
     for figure in judged.figures:
         for wrong in figure.wrong:
             _say(console, f"wrong blame after {figure.kind} of {figure.target}: {wrong}")

@@ -16,6 +16,7 @@ from danaus.app.campaign import Campaign
 from danaus.app.campaign_controller import Controller, fast_path
 from danaus.app.campaign_watch import Life, UsageWatch
 from danaus.app.chaos import FaultPlan, Fleet
+from danaus.app.chaos_lab import LabNetwork
 from danaus.app.chaos_strike import TICK_S
 from danaus.app.chaos_victims import Victims
 from danaus.app.run_folder import RunFolder
@@ -64,6 +65,7 @@ def strike_to_the_end(
     plan: FaultPlan,
     fleet: Fleet,
     *,
+    network: LabNetwork | None = None,
     say: Callable[[str], None],
     signals: StopSignals,
 ) -> Course:
@@ -73,6 +75,7 @@ def strike_to_the_end(
         folder: The run's; nobody holds it.
         plan: What is done to it.
         fleet: What it has.
+        network: Between its hosts; None: it lives on this machine, plainly.
         say: Told of each fault, and now and then how far it is, for a person.
         signals: What may ask for the end.
 
@@ -81,8 +84,10 @@ def strike_to_the_end(
     """
     controller = Controller(folder, folder.log_path("controller"))
     try:
-        with Campaign(folder, plan, fleet, say=say) as campaign:
-            return _Strikes(folder, campaign, controller, fleet=fleet, say=say).run(signals, plan)
+        with Campaign(folder, plan, fleet, network=network, say=say) as campaign:
+            usage = UsageWatch(Victims(folder, fleet, network), sorted(set(fleet.hosts)))
+            strikes = _Strikes(folder, campaign, controller, usage=usage, say=say)
+            return strikes.run(signals, plan)
     finally:
         controller.close()
 
@@ -94,12 +99,11 @@ class _Strikes:
         campaign: Campaign,
         controller: Controller,
         *,
-        fleet: Fleet,
+        usage: UsageWatch,
         say: Callable[[str], None],
     ) -> None:
         self._campaign, self._controller, self._say = campaign, controller, say
-        victims = Victims(folder, fleet)
-        self._usage = UsageWatch(victims, sorted(set(fleet.hosts)))
+        self._usage = usage
         self._fast = fast_path(folder.path)
         self._course = Course(record=campaign.record.path)
         self._began_s = time.monotonic()

@@ -261,6 +261,9 @@ class CampaignConfig:
         seed: Chooses their order, which of them overlap, and whom they hit.
         every_steps: Steps from one fault to the next, once everybody is back.
         replicas: Replica groups that train together.
+        ranks: Processes of each.
+        hosts: Hosts of a lab that is made for it, so that networks can be harmed too; replica i
+            lives on host i, counted around. 0: this machine, plainly.
         out: Where the figures are written as JSON; none: campaign.json in the folder.
         docs: A page whose section on campaigns is written anew.
         replay: A record of a campaign: strike the same in the same steps.
@@ -271,6 +274,8 @@ class CampaignConfig:
     seed: int = 0
     every_steps: int = 15
     replicas: int = 3
+    ranks: int = 1
+    hosts: int = 0
     out: Path | None = None
     docs: Path | None = None
     replay: Path | None = None
@@ -280,6 +285,9 @@ class CampaignConfig:
         _at_least("faults", self.faults, 1)
         _at_least("every_steps", self.every_steps, 5)
         _at_least("replicas", self.replicas, 3)
+        _at_least("ranks", self.ranks, 1)
+        if self.hosts and self.hosts < 3:
+            raise ConfigError(f"hosts is {self.hosts}", "at least 3, or 0 for this machine")
 
 
 def saved(folder: RunFolder) -> RunConfig:

@@ -1,20 +1,26 @@
-"""The reference of a campaign: the same training in one process, beside the run that is struck.
+"""The reference of a campaign: the same training, undisturbed, beside the run that is struck.
 
 Owns ``Undisturbed`` and the process it starts (``python -m danaus.app.undisturbed``), which
-writes each step's fingerprint, and the state's hash at the end, into ``undisturbed.jsonl``.
+writes each step's fingerprint, and the state's hash at the end, into ``undisturbed.jsonl``.  That
+is one process that trains alone; ranks of one replica need each other, so with several ranks it is
+a run of one replica: ``OneReplica``.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
+from danaus.app.campaign_controller import Controller, fast_path
 from danaus.app.run_folder import RunFolder
-from danaus.app.run_record import Commit, RunRecord
+from danaus.app.run_record import Commit, RunRecord, read_end, read_run
+from danaus.app.settings import RunConfig
 from danaus.app.stopping import StopSignals
 from danaus.core.clock import Deadline
 from danaus.core.errors import ConfigError
@@ -76,6 +82,47 @@ class Undisturbed:
         self._process.wait()
         for fd in self._lifeline:
             os.close(fd)
+
+
+class OneReplica:
+    """Train a run's settings as a run of one replica, from now on; close it.
+
+    Args:
+        settings: The run's.
+        path: The folder of the one beside it, to be made.
+    """
+
+    def __init__(self, settings: RunConfig, path: Path) -> None:
+        alone = dataclasses.replace(settings, replicas=1, hosts=(), run_dir=path)
+        self._folder = RunFolder.create(path, alone)
+        self._folder.release()
+        self._controller = Controller(self._folder, self._folder.log_path("controller"))
+        fast_path(path).touch()
+        self._controller.start()
+
+    def wait(self, limit_s: float, signals: StopSignals) -> tuple[RunRecord, str]:
+        """Wait for its end; return its record and its state's SHA-256.
+
+        Raises:
+            ConfigError: It did not come to its end.
+            KeyboardInterrupt: It was asked to end.
+        """
+        deadline, never = Deadline.after(limit_s), threading.Event()
+        while self._controller.poll() is None and not deadline.passed:
+            never.wait(_LOOK_S)
+            if signals.asked:
+                raise KeyboardInterrupt
+        end = read_end(self._folder)
+        if end is None:
+            raise ConfigError(
+                "the undisturbed training came to no end",
+                to_do=f"see {os.path.relpath(self._folder.path)}",
+            )
+        return read_run(self._folder.path), end.sha256
+
+    def close(self) -> None:
+        """End it."""
+        self._controller.close()
 
 
 def _main(run: Path, out: Path, lifeline_fd: int) -> None:
