@@ -1,50 +1,72 @@
-"""Averages over the members of a group, for loops that bring tensors instead of leaves.
+"""Sums and averages over the members of a group, for loops that bring tensors instead of leaves.
 
-Owns buckets: tensors of one reduction are packed into flat fp32 buffers of a bounded size, kept
-from step to step.  The trainer's own path (leaves, constant batch) does not pass here.
+Owns buckets: tensors of one reduction are packed into flat buffers of a bounded size, kept from
+step to step; one that is larger than a bucket is cut.  The trainer's own path (leaves, constant
+batch) does not pass here.
 
 Invariants:
     T-6: who contributes nothing is not divided by.
-    Half precision is summed in fp32 and rounded once.
+    The bits depend on who contributes, in the order of the subset, and on nothing else.
+    Half precision is summed in fp32 and rounded once; other numbers are summed as they are.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from danaus.collectives.group import Group
+from danaus.collectives.moving import gather
 from danaus.collectives.tree import ReductionPlan, plan_reduction
 from danaus.core.clock import Deadline
 from danaus.core.errors import ConfigError
 
 BUCKET_BYTES = 32 << 20
-_TAKEN = (torch.float16, torch.bfloat16, torch.float32)
+Operation = Literal["avg", "sum", "max", "min", "product"]
+_BY_TREE = (torch.float16, torch.bfloat16, torch.float32)
 _FLOAT_BYTES = 4
 _WEIGHT = struct.Struct("<d")
+_IN_ORDER: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "avg": torch.add,
+    "sum": torch.add,
+    "max": torch.maximum,
+    "min": torch.minimum,
+    "product": torch.mul,
+}
 
 
-def fill_buckets(sizes: Sequence[int], cap: int) -> tuple[tuple[int, ...], ...]:
-    """Pack items in order into buckets of at most ``cap``; a larger item has one for itself.
+class Stretch(NamedTuple):
+    """Elements ``[start, stop)`` of item number ``item``."""
+
+    item: int
+    start: int
+    stop: int
+
+
+def fill_buckets(sizes: Sequence[int], cap: int) -> tuple[tuple[Stretch, ...], ...]:
+    """Pack items in order into buckets of at most ``cap``; an item larger than that is cut.
 
     Args:
         sizes: Elements of each item.
         cap: Elements of a bucket.
 
     Returns:
-        The items of each bucket, by index.
+        What each bucket holds.
     """
-    buckets: list[list[int]] = []
+    buckets: list[list[Stretch]] = []
     filled = 0
-    for index, size in enumerate(sizes):
-        if not buckets or filled + size > cap:
-            buckets.append([])
-            filled = 0
-        buckets[-1].append(index)
-        filled += size
+    for item, size in enumerate(sizes):
+        for start in range(0, max(size, 1), cap):
+            stop = min(start + cap, size)
+            if not buckets or filled + stop - start > cap:
+                buckets.append([])
+                filled = 0
+            buckets[-1].append(Stretch(item, start, stop))
+            filled += stop - start
     return tuple(tuple(bucket) for bucket in buckets)
 
 
@@ -59,10 +81,23 @@ def plan_contributions(subset: Sequence[str], contributors: Sequence[str]) -> Re
     return plan_reduction(at, tuple(runs))
 
 
-class Averager:
-    """Averages tensors in place, over the same members each time; all of them call alike.
+def check_reducible(tensor: Tensor, operation: Operation) -> None:
+    """Raise ``ConfigError`` for a tensor that ``operation`` cannot be done with."""
+    kind = tensor.dtype
+    if kind == torch.bool or tensor.is_sparse or tensor.is_quantized or kind.itemsize == 0:
+        raise ConfigError(what=f"cannot reduce {kind}, {tensor.layout}", needed="dense numbers")
+    if operation == "avg" and not (kind.is_floating_point or kind.is_complex):
+        raise ConfigError(
+            what=f"cannot average {kind}", needed="floating point", to_do="sum whole numbers"
+        )
+    if operation not in _IN_ORDER or (kind.is_complex and operation in ("max", "min")):
+        raise ConfigError(what=f"cannot reduce {kind} by {operation}", needed=", ".join(_IN_ORDER))
 
-    After an error some tensors hold averages and some do not.
+
+class Averager:
+    """Reduces tensors in place, over the same members each time; all of them call alike.
+
+    After an error some tensors hold results and some do not.
 
     Args:
         group: A formed group.
@@ -83,20 +118,31 @@ class Averager:
         *,
         deadline: Deadline,
         contributors: Sequence[str] | None = None,
+        operation: Operation = "avg",
     ) -> None:
-        """Replace each tensor by its mean over the contributors.
+        """Replace each tensor by its mean, or another reduction, over the contributors.
 
         Args:
-            tensors: fp16, bf16 or fp32 on the CPU, alike at all members.
+            tensors: Alike at all members; averages want floating point.  Those on a device pass
+                through the memory of the CPU.
             deadline: When to give up.
             contributors: The members whose tensors count (a learner's do not); all unless given.
+            operation: What is done.
 
         Raises:
-            ConfigError: A tensor of another dtype, or nobody contributes.
+            ConfigError: A tensor that this cannot be done with, or nobody contributes.
         """
         chosen = self._subset if contributors is None else tuple(contributors)
+        for tensor in tensors:
+            check_reducible(tensor, operation)
+        plain = operation in ("avg", "sum")
+        by_tree = [each for each in tensors if plain and _real(each).dtype in _BY_TREE]
         weights = dict.fromkeys(chosen, 1.0)
-        self._mean(tensors, weights, deadline)
+        divisor = float(len(chosen)) if operation == "avg" else 1.0
+        self._mean([_real(each) for each in by_tree], weights, divisor, deadline=deadline)
+        for tensor in tensors:
+            if not any(tensor is each for each in by_tree):
+                self._in_order(tensor, chosen, operation, deadline=deadline)
 
     def weighted_mean(
         self, tensors: Sequence[Tensor], *, weight: float, deadline: Deadline
@@ -104,7 +150,7 @@ class Averager:
         """Replace each tensor by its mean weighted with each member's ``weight``.
 
         Args:
-            tensors: fp16, bf16 or fp32 on the CPU, alike at all members.
+            tensors: fp16, bf16 or fp32, alike at all members.
             weight: Of this member, for example its tokens; 0 contributes nothing.
             deadline: When to give up.
 
@@ -114,29 +160,36 @@ class Averager:
         Raises:
             ConfigError: A tensor of another dtype, or no weight at all.
         """
+        for tensor in tensors:
+            if tensor.dtype not in _BY_TREE:
+                raise ConfigError(what=f"cannot weigh {tensor.dtype}", needed="fp16, bf16 or fp32")
         given = self._group.exchange_small(
             _WEIGHT.pack(weight), deadline=deadline, subset=self._subset
         )
         weights = {name: float(_WEIGHT.unpack(given[name])[0]) for name in self._subset}
-        return self._mean(tensors, {n: w for n, w in weights.items() if w > 0}, deadline)
+        weights = {name: each for name, each in weights.items() if each > 0}
+        total = sum(weights.values())
+        self._mean(tensors, weights, total, deadline=deadline)
+        return total
 
     def _mean(
-        self, tensors: Sequence[Tensor], weights: dict[str, float], deadline: Deadline
-    ) -> float:
-        for tensor in tensors:
-            if tensor.dtype not in _TAKEN:
-                raise ConfigError(
-                    what=f"cannot average {tensor.dtype}", needed="fp16, bf16 or fp32"
-                )
+        self,
+        tensors: Sequence[Tensor],
+        weights: dict[str, float],
+        divisor: float,
+        *,
+        deadline: Deadline,
+    ) -> None:
         if not weights:
             raise ConfigError(what="an average over nobody", needed="a member that contributes")
         plan = plan_contributions(self._subset, tuple(weights))
-        mine, total = weights.get(self._group.me), sum(weights.values())
-        for bucket in fill_buckets([tensor.numel() for tensor in tensors], self._cap):
-            items = [tensors[index] for index in bucket]
-            sent, summed = self._room(sum(item.numel() for item in items))
+        mine = weights.get(self._group.me)
+        flats = [tensor.detach().reshape(-1) for tensor in tensors]
+        for bucket in fill_buckets([flat.numel() for flat in flats], self._cap):
+            parts = [flats[item][start:stop] for item, start, stop in bucket]
+            sent, summed = self._room(sum(part.numel() for part in parts))
             if mine is not None:
-                _pack(items, sent).mul_(mine)
+                _pack(parts, sent).mul_(mine)
             self._group.reduce_tree(
                 [] if mine is None else [sent],
                 summed,
@@ -144,8 +197,26 @@ class Averager:
                 subset=self._subset,
                 deadline=deadline,
             )
-            _unpack(summed.div_(total), items)
-        return total
+            _unpack(summed.div_(divisor), parts)
+        _put_back(flats, tensors)
+
+    def _in_order(
+        self, tensor: Tensor, chosen: Sequence[str], operation: Operation, *, deadline: Deadline
+    ) -> None:
+        """Add up what cannot be summed in fp32: everyone gets all of it, bucket by bucket."""
+        if not chosen:
+            raise ConfigError(what="an average over nobody", needed="a member that contributes")
+        flat = tensor.detach().reshape(-1)
+        for bucket in fill_buckets([flat.numel()], self._cap):
+            for _, start, stop in bucket:
+                part = flat[start:stop].cpu()
+                given = gather(self._group, part, subset=self._subset, deadline=deadline)
+                counted = [given[self._subset.index(name)] for name in chosen]
+                total = counted[0].clone()
+                for each in counted[1:]:
+                    total = _IN_ORDER[operation](total, each)
+                flat[start:stop].copy_(total / len(chosen) if operation == "avg" else total)
+        _put_back([flat], [tensor])
 
     def _room(self, num_elements: int) -> tuple[Tensor, Tensor]:
         if self._buffers[0].numel() < num_elements:
@@ -153,19 +224,31 @@ class Averager:
         return self._buffers[0][:num_elements], self._buffers[1][:num_elements]
 
 
-def _pack(items: Sequence[Tensor], flat: Tensor) -> Tensor:
-    """Copy tensors one after another into ``flat``; return it."""
+def _real(tensor: Tensor) -> Tensor:
+    """Return a complex tensor as pairs of real numbers, any other as it is; same memory."""
+    return torch.view_as_real(tensor.detach()) if tensor.is_complex() else tensor
+
+
+def _pack(parts: Sequence[Tensor], flat: Tensor) -> Tensor:
+    """Copy parts one after another into ``flat``; return it."""
     at = 0
-    for item in items:
-        flat[at : at + item.numel()].copy_(item.detach().reshape(-1))
-        at += item.numel()
+    for part in parts:
+        flat[at : at + part.numel()].copy_(part)
+        at += part.numel()
     return flat
 
 
-@torch.no_grad()
-def _unpack(flat: Tensor, items: Sequence[Tensor]) -> None:
-    """Copy the parts of ``flat`` back, rounding to each tensor's dtype."""
+def _unpack(flat: Tensor, parts: Sequence[Tensor]) -> None:
+    """Copy what belongs to each part back, rounding to its dtype."""
     at = 0
-    for item in items:
-        item.copy_(flat[at : at + item.numel()].view(item.shape))
-        at += item.numel()
+    for part in parts:
+        part.copy_(flat[at : at + part.numel()])
+        at += part.numel()
+
+
+@torch.no_grad()
+def _put_back(flats: Sequence[Tensor], tensors: Sequence[Tensor]) -> None:
+    """Write flat copies back to those tensors that had to be copied to be flat."""
+    for flat, tensor in zip(flats, tensors, strict=True):
+        if flat.data_ptr() != tensor.data_ptr():
+            tensor.copy_(flat.view(tensor.shape))

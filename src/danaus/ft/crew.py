@@ -87,6 +87,7 @@ class Crew:
         self.replica_ids: tuple[str, ...] = ()
         self.unreached: tuple[MemberId, ...] = ()
         """Members of the group that was to be formed last whose machines did not answer."""
+        self.form_limit_s, self.exchange_limit_s = FORM_LIMIT_S, EXCHANGE_LIMIT_S
         self.run = range(0)
         self.shares = Shares((), {})
         self.hosts: dict[str, str] = {}
@@ -101,7 +102,8 @@ class Crew:
             BROKEN: Somebody is not there, or ``told`` has ended meanwhile.
         """
         self.leave()
-        self._share(told)
+        self._seat(told)
+        self._share()
         peers = {str(seat.member): Address.parse(seat.data_address) for seat in told.members}
         group = SocketGroup(
             self._meeting,
@@ -116,19 +118,14 @@ class Crew:
         if (reason := self._aborted(told.epoch)) is not None:
             group.abort(reason)
         try:
-            group.form(Deadline.after(FORM_LIMIT_S))
+            group.form(Deadline.after(self.form_limit_s))
             self.is_formed = True
         finally:
             self.unreached = tuple(self._members[name] for name in sorted(group.unreached))
 
-    def _share(self, told: Announcement) -> None:
-        """Settle who computes what, the same at every member (T-4)."""
+    def _seat(self, told: Announcement) -> None:
+        """Settle who reduces with whom, the same at every member."""
         self.replica_ids = told.replica_ids
-        self._num_leaves = self._leaves_of(len(self.replica_ids))
-        runs = assign(self._num_leaves, len(self.replica_ids))
-        self._plan = plan_reduction(self._num_leaves, runs)
-        mine = self.replica_ids.index(self._me.replica_id)
-        self.run = runs[mine]
         self._members = {str(seat.member): seat.member for seat in told.members}
         self._subset = tuple(
             str(member)
@@ -142,6 +139,13 @@ class Crew:
             if member.replica_id == self._me.replica_id
         )
         self.hosts = {seat.member.replica_id: seat.agent_address for seat in told.members}
+
+    def _share(self) -> None:
+        """Settle who computes what, the same at every member (T-4)."""
+        self._num_leaves = self._leaves_of(len(self.replica_ids))
+        runs = assign(self._num_leaves, len(self.replica_ids))
+        self._plan = plan_reduction(self._num_leaves, runs)
+        self.run = runs[self.replica_ids.index(self._me.replica_id)]
         by_replica = dict(zip(self.replica_ids, runs, strict=True))
         self.shares = Shares(tuple(sorted(self._members.values())), by_replica)
 
@@ -187,7 +191,7 @@ class Crew:
             self._reduced,
             plan=self._plan,
             subset=self._subset,
-            deadline=Deadline.after(EXCHANGE_LIMIT_S),
+            deadline=Deadline.after(self.exchange_limit_s),
         )
         return digest(self._reduced)
 
@@ -200,7 +204,9 @@ class Crew:
         if len(self._siblings) == 1:
             return (number,)
         given = self._standing().exchange_small(
-            _NUMBER.pack(number), deadline=Deadline.after(EXCHANGE_LIMIT_S), subset=self._siblings
+            _NUMBER.pack(number),
+            deadline=Deadline.after(self.exchange_limit_s),
+            subset=self._siblings,
         )
         return tuple(_NUMBER.unpack(given[name])[0] for name in self._siblings)
 
@@ -224,7 +230,7 @@ class Crew:
             BROKEN: Not all came; ``votes_seen`` has those that did.
         """
         given = self._standing().exchange_small(
-            msgspec.msgpack.encode(ballot), deadline=Deadline.after(EXCHANGE_LIMIT_S)
+            msgspec.msgpack.encode(ballot), deadline=Deadline.after(self.exchange_limit_s)
         )
         return self._ballots(given)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -17,7 +18,7 @@ from danaus.core.errors import DeadlinePassed, ExchangeAborted, StaleQuorum, Tra
 from danaus.ft import step_events as on
 from danaus.ft.observer import Moment, Observer
 from danaus.ft.state_server import StateServer
-from danaus.ft.transfer import Fetch, FetchReport
+from danaus.ft.transfer import Fetch, FetchReport, Room
 from danaus.ft.work import Work
 from danaus.quorum.messages import Epoch
 from danaus.wire.address import Address
@@ -25,6 +26,16 @@ from danaus.wire.blocking import PeerListener
 from danaus.wire.secret import Secret
 
 LEARN_LIMIT_S = 600.0
+
+
+@runtime_checkable
+class Roomy(Protocol):
+    """A ``Work`` whose state has not the same tensors before it has learned as after."""
+
+    @property
+    def room(self) -> Room:
+        """Makes the tensors that a transfer fills; ``loaded`` tells that they are."""
+        ...
 
 
 class Healer:
@@ -98,7 +109,7 @@ class Healer:
             donors,
             self._secret,
             order.step,
-            into=work.state(),
+            into=work.room if isinstance(work, Roomy) else work.state(),
             on_bytes=lambda _: self._observer.moment(Moment.LEARNING, order.step),
         )
         try:

@@ -59,6 +59,9 @@ class Observer:
     def discarded(self, step: int, epoch: Epoch, reason: str) -> None:
         """A step was discarded; it is tried again."""
 
+    def restoring(self, step: int, reason: str) -> None:
+        """The run is about to go back to ``step``."""
+
     def restored(self, step: int, epoch: Epoch, reason: str) -> None:
         """The run went back to ``step``; its lineage is ``epoch.term`` from here on."""
 

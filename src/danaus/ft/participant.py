@@ -27,6 +27,7 @@ from danaus.ft import step_events as on
 from danaus.ft.attempt import Attempt
 from danaus.ft.crew import BROKEN, Crew
 from danaus.ft.healing import Healer
+from danaus.ft.holding import State
 from danaus.ft.ledger import Committed, Ledger, RolledBack, pack_samples
 from danaus.ft.notices import Notices
 from danaus.ft.observer import Moment, Observer
@@ -39,7 +40,7 @@ from danaus.ft.stopwatch import Stopwatch
 from danaus.ft.work import StepResult, Work
 from danaus.quorum.candidates import parse_candidates
 from danaus.quorum.client import QuorumClient
-from danaus.quorum.messages import Epoch, Seat
+from danaus.quorum.messages import Epoch
 from danaus.wire.address import Address, advertised
 from danaus.wire.blocking import PeerListener
 from danaus.wire.position import Phase
@@ -55,6 +56,7 @@ class Participant:
         plan: What a step is.
         ledger: Where each applied step is written (T-7).
         observer: Told of phases, moments and committed steps.
+        make_crew: Makes what works with the members of a quorum.
 
     Example::
 
@@ -79,6 +81,7 @@ class Participant:
         *,
         ledger: Ledger | None = None,
         observer: Observer | None = None,
+        make_crew: Callable[..., Crew] = Crew,
     ) -> None:
         self._place, self._work, self._plan = place, work, plan
         self._ledger = ledger
@@ -91,7 +94,7 @@ class Participant:
         self._notices = Notices()
         aborted = self._notices.aborted
         self._healer = Healer(self._listener, secret, self._observer, aborted=aborted)
-        self._crew = Crew(
+        self._crew = make_crew(
             self._listener,
             secret,
             place.member,
@@ -108,16 +111,11 @@ class Participant:
             restorable_step=work.restorable_step(),
             veto=plan.veto,
         )
+        self._machine.state = State(plan.first_step, self._machine.state.fingerprint)
         self._client = QuorumClient(
             place.quorum_address,
             secret,
-            Seat(
-                member=place.member,
-                num_ranks=place.num_ranks,
-                data_address=str(self._reachable_at()),
-                agent_address=place.agent_address,
-                process_id=place.process_id,
-            ),
+            place.seat(str(self._reachable_at())),
             on_change_pending=self._notices.change_pending,
             on_abort=self._notices.abort_exchange,
         )
@@ -146,8 +144,10 @@ class Participant:
     ) -> None:
         self.close()
 
-    def close(self) -> None:
-        """Leave the group, stop serving and hang up; the service is not told to wait."""
+    def close(self, leaving: str = "") -> None:
+        """Leave the group, stop serving and hang up; tell the service if it is for good."""
+        if leaving:
+            self._client.leave(leaving)
         self._client.close()
         self._crew.close()
         self._healer.close()
@@ -346,6 +346,7 @@ class Participant:
     def _restore(self, order: on.Restore) -> on.Event:
         self._enter(order.step, Phase.LEARN)
         self._healer.withdraw()  # what is served may be the very tensors that are overwritten now
+        self._observer.restoring(order.step, order.reason)
         try:
             self._work.restore(order.step, order.epoch.term)
         except CheckpointDamaged as damaged:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from danaus.quorum.folder import RunFiles
-from danaus.quorum.messages import MemberId
+from danaus.quorum.messages import MemberId, Seat
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +81,13 @@ class Place:
     def member(self) -> MemberId:
         """The name that votes, state and healing carry."""
         return MemberId(self.replica_id, self.rank, self.incarnation)
+
+    def seat(self, data_address: str) -> Seat:
+        """Return what the quorum service is told: ``data_address`` is where peers dial."""
+        return Seat(
+            member=self.member,
+            num_ranks=self.num_ranks,
+            data_address=data_address,
+            agent_address=self.agent_address,
+            process_id=self.process_id,
+        )

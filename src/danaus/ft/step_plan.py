@@ -25,6 +25,7 @@ class StepPlan:
         veto: Whether unequal fingerprints refuse a step (Q-9); the same at every member.
         pace: When a member counts as slower than the others; the same at every member.
         audit: Which leaves are computed twice and compared (T-8); the same at every member.
+        first_step: Steps that were committed before this process began, from whose state it does.
     """
 
     num_steps: int
@@ -34,6 +35,7 @@ class StepPlan:
     veto: bool = True
     pace: PaceLimits = USUAL
     audit: AuditPlan = NEVER
+    first_step: int = 0
 
     def __post_init__(self) -> None:
         for name in ("num_steps", "num_leaves", "leaf_size"):

@@ -34,13 +34,15 @@ from danaus.core.errors import (
     TransferFailed,
 )
 from danaus.ft.donor import Donor
-from danaus.ft.manifest import Chunk, Manifest, cut, difference, facts_of
+from danaus.ft.manifest import Chunk, Manifest, TensorFacts, cut, difference, facts_of
 from danaus.wire.address import Address
 from danaus.wire.secret import Secret
 
 # A donor that owes chunks and is silent for this long is asked no more.
 SILENCE_LIMIT_S = 5.0
 _TRIES = 3
+Room = Callable[[tuple[TensorFacts, ...]], Mapping[str, Tensor]]
+"""Makes the tensors of a state of which a donor has told."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,8 @@ class Fetch:
         donors: Where each donor listens, by name; the first are asked first.
         secret: The job's secret.
         step: The committed step that is wanted.
-        into: The state's tensors, overwritten in place; of sharded ones the local shard.
+        into: The state's tensors, overwritten in place; of sharded ones the local shard.  Or
+            what makes them once the donors have said which there are.
         on_bytes: Called with the number of bytes of each chunk that arrived.
         silence_limit_s: How long a donor that owes chunks may be silent.
     """
@@ -84,20 +87,13 @@ class Fetch:
         secret: Secret,
         step: int,
         *,
-        into: Mapping[str, Tensor],
+        into: Mapping[str, Tensor] | Room,
         on_bytes: Callable[[int], None] | None = None,
         silence_limit_s: float = SILENCE_LIMIT_S,
     ) -> None:
         self._step, self._on_bytes, self._silence_limit_s = step, on_bytes, silence_limit_s
-        self._facts = facts_of(into)
-        self._targets = [local_shard(into[facts.name]) for facts in self._facts]
-        self._buffers = [
-            tensor
-            if tensor.device.type == "cpu" and tensor.is_contiguous()
-            else torch.empty(tensor.shape, dtype=tensor.dtype)
-            for tensor in self._targets
-        ]
-        self._views = [view_bytes(buffer) for buffer in self._buffers]
+        self._room = into if callable(into) else None
+        self._furnish({} if callable(into) else into)
         self._donors = [
             Donor(name, address, secret=secret, step=step, taker=self)
             for name, address in donors.items()
@@ -111,6 +107,18 @@ class Fetch:
         self._cancelled = ""
         self._lock = threading.Lock()  # guards the nudge's life
         self._nudge = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def _furnish(self, into: Mapping[str, Tensor]) -> None:
+        """Take note of where the bytes go."""
+        self._facts = facts_of(into)
+        self._targets = [local_shard(into[facts.name]) for facts in self._facts]
+        self._buffers = [
+            tensor
+            if tensor.device.type == "cpu" and tensor.is_contiguous()
+            else torch.empty(tensor.shape, dtype=tensor.dtype)
+            for tensor in self._targets
+        ]
+        self._views = [view_bytes(buffer) for buffer in self._buffers]
 
     def cancel(self, reason: str) -> None:
         """Let ``run`` end with ``ExchangeAborted``; from any thread, at any time."""
@@ -230,6 +238,8 @@ class Fetch:
     def described(self, donor: Donor, manifest: Manifest) -> None:
         """Learn what a donor serves; the first one's word is the measure of the others'."""
         first = self._manifest
+        if first is None and self._room is not None and manifest.step == self._step:
+            self._furnish(self._room(manifest.tensors))
         why = difference(self._facts, manifest.tensors)
         if manifest.step != self._step:
             why = f"it serves step {manifest.step}"

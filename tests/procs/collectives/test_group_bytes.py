@@ -4,8 +4,10 @@ import functools
 import random
 
 import pytest
+import torch
 
 from danaus.collectives.bytes_exchange import PIECE_BYTES, cut_pieces
+from danaus.collectives.moving import broadcast, gather, receive, send
 from danaus.core.errors import ConfigError, DeadlinePassed, ExchangeAborted, PeerLost
 from danaus.testing.groups import Member, member_names, soon, together
 
@@ -97,3 +99,43 @@ def test_nobody_gives_to_itself(group_of):
     with pytest.raises(ConfigError, match="with itself"):
         exchange(group, {group.me: b"x"})
     assert exchange(group) == {}
+
+
+DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex128]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_tensors_of_any_kind_and_shape_are_gathered_and_broadcast(group_of, dtype):
+    groups, names = group_of(3), member_names(3)
+    mine = [torch.full((2, 3), i % 2, dtype=dtype).t() for i in range(3)]
+
+    def call(group):
+        subset = names[1:]
+        at = names.index(group.me)
+        gathered = gather(group, mine[at], subset=subset, deadline=soon())
+        copied = mine[at].clone()
+        broadcast(group, copied, root=names[2], subset=subset, deadline=soon())
+        return gathered, copied
+
+    for gathered, copied in together(*(functools.partial(call, g) for g in groups[1:])):
+        assert [torch.equal(a, b) for a, b in zip(gathered, mine[1:], strict=True)] == [True] * 2
+        assert torch.equal(copied, mine[2])
+
+
+def test_what_is_sent_is_received(group_of):
+    groups, names = group_of(3), member_names(3)
+    given, place = torch.arange(700_000.0), torch.zeros(2, 350_000).t()
+    empty = torch.empty(0)
+
+    def ends(group):
+        send(group, given.view(350_000, 2), to=names[2], deadline=soon())
+        receive(group, empty, source=names[2], deadline=soon())
+
+    def takes(group):
+        receive(group, place, source=names[0], deadline=soon())
+        send(group, empty, to=names[0], deadline=soon())
+
+    together(functools.partial(ends, groups[0]), functools.partial(takes, groups[2]))
+    assert torch.equal(place, given.view(350_000, 2))
+    with pytest.raises(ConfigError, match="would broadcast"):
+        broadcast(groups[0], given, root="nobody", subset=names, deadline=soon())

@@ -28,7 +28,7 @@ def expected(start):
     return CASES[name].get("expect", CASES[name].get("expect_error"))
 
 
-def averaged(per_member, contributors=None, bucket_bytes=1 << 20):
+def averaged(per_member, contributors=None, bucket_bytes=1 << 20, operation="avg"):
     """Average each member's list of tensors; return member 0's and check the others'."""
     hub = MemoryHub(member_names(len(per_member)))
     names = hub.names
@@ -37,7 +37,13 @@ def averaged(per_member, contributors=None, bucket_bytes=1 << 20):
     for name, tensors in zip(names, per_member, strict=True):
         averager = Averager(hub.group(name), names, bucket_bytes=bucket_bytes)
         calls.append(
-            functools.partial(averager.average, tensors, deadline=soon(), contributors=chosen)
+            functools.partial(
+                averager.average,
+                tensors,
+                deadline=soon(),
+                contributors=chosen,
+                operation=operation,
+            )
         )
     together(*calls)
     for tensors in per_member:
@@ -68,11 +74,60 @@ def test_halves_are_averaged_without_loss(dtype):
     assert got[0].tolist() == [expected("average of 10")] * 3
 
 
-@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.float64])
-def test_other_numbers_are_refused(dtype):
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_an_average_of_whole_numbers_is_refused(dtype):
     assert expected("average of int") == "ConfigError"
     with pytest.raises(ConfigError, match="cannot average"):
         averaged([[torch.ones(3, dtype=dtype)]])
+
+
+def test_what_is_no_number_is_refused():
+    with pytest.raises(ConfigError, match=r"cannot reduce torch\.bool"):
+        averaged([[torch.ones(3, dtype=torch.bool)]], operation="sum")
+    with pytest.raises(ConfigError, match="by max"):
+        averaged([[torch.ones(3, dtype=torch.complex64)]], operation="max")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "operation", "expect"),
+    [
+        (torch.float64, "avg", 1 + 2**-40),
+        (torch.float64, "sum", 3 + 3 * 2**-40),
+        (torch.complex64, "avg", 1 + 0j),
+        (torch.complex128, "sum", 3 + 3 * 2**-40),
+        (torch.int64, "sum", 3 * 2**53),
+        (torch.uint8, "sum", 0),
+        (torch.int32, "max", 2**31 - 1),
+        (torch.float32, "min", 1.0),
+        (torch.float32, "sum", 3.0),
+        (torch.bfloat16, "product", 1.0),
+    ],
+)
+def test_each_kind_of_number_by_its_own_arithmetic(dtype, operation, expect):
+    """What fp32 cannot hold is not summed in it."""
+    one = {torch.int64: 2**53, torch.int32: 2**31 - 1, torch.uint8: 256 // 3 + 1}.get(
+        dtype, 1 + 2**-40 if dtype in (torch.float64, torch.complex128) else 1
+    )
+    wrapped = one % 256 if dtype == torch.uint8 else one
+    got = averaged([[torch.full((2, 2), wrapped, dtype=dtype)] for _ in range(3)],
+                   operation=operation, bucket_bytes=12)[0]  # fmt: skip
+    assert got.dtype == dtype
+    assert got.tolist() == [[(3 * one) % 256 if dtype == torch.uint8 else expect] * 2] * 2
+
+
+def test_a_tensor_that_is_not_contiguous_is_reduced_in_place():
+    whole = [torch.arange(6.0).view(2, 3), torch.ones(2, 3)]
+    averaged([[each.t()] for each in whole], bucket_bytes=8)
+    assert whole[0].tolist() == [[0.5, 1.0, 1.5], [2.0, 2.5, 3.0]]
+    assert torch.equal(whole[0], whole[1])
+
+
+@pytest.mark.parametrize("size", [1, 7, 8, 1000])
+def test_a_tensor_larger_than_a_bucket_is_cut(size):
+    draw = torch.Generator().manual_seed(size)
+    given = [torch.randn(size, generator=draw) for _ in range(3)]
+    expect = ((given[0] + given[1]) + given[2]) / 3
+    assert torch.equal(averaged([[each] for each in given], bucket_bytes=28)[0], expect)
 
 
 @pytest.mark.parametrize(
@@ -140,9 +195,9 @@ def test_parameters_that_need_gradients_are_averaged_in_place():
     ("sizes", "cap", "buckets"),
     [
         ([], 4, ()),
-        ([1, 2, 3], 3, ((0, 1), (2,))),
-        ([5, 1, 1, 9, 1], 3, ((0,), (1, 2), (3,), (4,))),
-        ([0, 0], 1, ((0, 1),)),
+        ([1, 2, 3], 3, (((0, 0, 1), (1, 0, 2)), ((2, 0, 3),))),
+        ([5, 1, 3], 3, (((0, 0, 3),), ((0, 3, 5), (1, 0, 1)), ((2, 0, 3),))),
+        ([0, 0], 1, (((0, 0, 0), (1, 0, 0)),)),
     ],
 )
 def test_buckets_are_filled_in_order(sizes, cap, buckets):
