@@ -17,6 +17,10 @@ def any_history(seed: int) -> Plan:
     return random_plan(10**6 + seed)
 
 
+def _one_of(kinds: str, chance: random.Random) -> str:
+    return chance.choice(kinds.split("|")) if "|" in kinds else kinds
+
+
 def _shape(
     *faults: tuple[str, str, tuple[int, int], int, int],
     replicas: tuple[int, int] = (2, 3),
@@ -24,7 +28,7 @@ def _shape(
     steps: int = 5,
     slow: tuple[int, ...] = (0, 15, 30),
 ) -> Family:
-    """Faults are (kind, moment, range of nth, who, span); a moment may be several, by ``|``."""
+    """Faults are (kind, moment, range of nth, who, span); ``a|b`` is one of several."""
 
     def family(seed: int) -> Plan:
         chance = random.Random(seed)
@@ -35,7 +39,13 @@ def _shape(
             steps=steps,
             slow=chance.choice(slow),
             faults=tuple(
-                Fault(kind, chance.choice(moment.split("|")), chance.randint(*nth), who, span)
+                Fault(
+                    _one_of(kind, chance),
+                    chance.choice(moment.split("|")),
+                    chance.randint(*nth),
+                    who,
+                    span,
+                )
                 for kind, moment, nth, who, span in faults
             ),
         )
@@ -145,3 +155,8 @@ def a_spoiled_checkpoint(seed: int) -> Plan:
 
 
 alone_against = _shape(("refuse", "computed", (1, 4), -1, 5), replicas=(1, 1))
+
+apart = _shape(("rift|one-way rift", "announced|joined", (1, 3), -1, 5), replicas=(2, 4), slow=(0,))
+apart_from_all = _shape(
+    ("isolate from peers", "announced|joined", (1, 3), 0, 80), replicas=(3, 4), slow=(0,)
+)

@@ -12,6 +12,7 @@ from tests.simulation.monitor import Monitor
 from danaus.quorum.events import HangSuspected
 
 HANG_LIMIT_S = 5.0
+FOR_GOOD_S = 1e9
 
 
 class Faults:
@@ -127,6 +128,19 @@ class Faults:
     def fault_isolate_from_peers(self, target: Member, span: float) -> None:
         rest = frozenset(m.host for m in self.processes.values())
         self.engine.wall(frozenset({target.host}), rest - {target.host}, span)
+
+    def fault_rift(self, target: Member, span: float) -> None:
+        self._part(target, one_way=False)
+
+    def fault_one_way_rift(self, target: Member, span: float) -> None:
+        self._part(target, one_way=True)
+
+    def _part(self, target: Member, *, one_way: bool) -> None:
+        """Let the hosts of two replicas never reach each other again: the run must end so too."""
+        others = sorted(m.host for m in self.living() if m.host != target.host)
+        if others:
+            there = frozenset({self.engine.random.choice(others)})
+            self.engine.wall(frozenset({target.host}), there, FOR_GOOD_S, one_way=one_way)
 
     def fault_replace(self, target: Member, span: float) -> None:
         """Start the next incarnation elsewhere though this one lives."""

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.simulation.engine import Link, Process, Violation
+from tests.simulation.engine import Link, Violation
+from tests.simulation.meeting import Meeting, MeetingMember
 from tests.simulation.model import Kept, Model, mixed
 
 from danaus.ft.step_events import (
@@ -38,9 +39,10 @@ class Group:
     ballots: dict[int, dict[MemberId, Ballot]] = field(default_factory=dict)
     lost: set[MemberId] = field(default_factory=set)
     waiting: tuple[str, int] = ("", 0)  # "reduce" or "vote", and the step
+    meeting: Meeting | None = None  # until all have met
 
 
-class GroupMember(Process):
+class GroupMember(MeetingMember):
     """The part of a member process that speaks with its peers.
 
     Connections are in order and may be late; they end when either side leaves the group or dies.
@@ -79,6 +81,7 @@ class GroupMember(Process):
     def leave_group(self) -> None:
         group, self.group = self.group, None
         if group:
+            self.end_meeting(group)
             self.left[group.announcement.epoch] = group
             for peer in group.members:
                 if peer != self.who:
@@ -125,16 +128,19 @@ class GroupMember(Process):
         self.world.monitor.forming(self, told)
         if not self.happens("forming"):
             return
-        for peer in self.group.members:
-            other = self.world.processes.get(peer)
-            if other is None or (not other.alive and not other.vanished):
-                self.later(self.engine.delay(), self.from_peer, peer, told.epoch, "gone")
+        self.meet(told)
         for act, args in self.early.pop(told.epoch, []):
             self.run(act, *args)
         self.early = {epoch: held for epoch, held in self.early.items() if epoch > told.epoch}
 
     def do_Compute(self, order: Compute) -> None:  # noqa: N802
         self.world.monitor.computing(self, order.step, order.epoch)
+        if self.group and self.group.meeting:
+            self.group.meeting.then = order
+        else:
+            self.compute(order)
+
+    def compute(self, order: Compute) -> None:
         if not self.happens("computing"):
             return
         if self.failing:
@@ -183,6 +189,10 @@ class GroupMember(Process):
             self.run(self.look, group)
 
     def peer_gone(self, group: Group, peer: MemberId) -> None:
+        if group.meeting:
+            if self.hears_end(group.meeting, peer):
+                self.cannot_meet(f"lost {peer}")
+            return
         group.lost.add(peer)
         # A lost peer may be noticed though all that it had to say has come.
         if group.waiting[0] and self.engine.random.random() < 0.3:
@@ -205,6 +215,9 @@ class GroupMember(Process):
     def broken(self, reason: str) -> None:
         group = self.group
         if group is None:
+            return
+        if group.meeting:
+            self.cannot_meet(reason)
             return
         (what, step), group.waiting = group.waiting, ("", 0)
         epoch = group.announcement.epoch

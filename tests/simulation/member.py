@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
 from tests.simulation.engine import Violation
 from tests.simulation.group import GroupMember
 from tests.simulation.model import Kept, Model, flipped, mixed, seed_model
@@ -67,6 +68,7 @@ class Member(GroupMember):
         self.session: Any = None
         self.number = 0
         self.asking = False
+        self.said: tuple[MemberId, ...] = ()  # whom the ask says to be out of reach
         self.finished = self.exited = False
         self.refused: Refused | None = None
         self.known_votes: Any = {}  # the ballots last handed to the machine
@@ -110,6 +112,8 @@ class Member(GroupMember):
         if not self.happens("joining"):
             return
         self.leave_group()
+        self.said, self.unreached = self.unreached, ()  # said once
+        self.world.monitor.unreached(self, self.said)
         self.asking = True
         self.ask()
         self.happens("joined")
@@ -118,7 +122,8 @@ class Member(GroupMember):
         """Send the ask that is outstanding, under a new number."""
         if self.session and self.asking:
             self.number += 1
-            self.session.to_service(Join(self.seat, self.machine.report(), self.number))
+            report = replace(self.machine.report(), unreached=self.said)
+            self.session.to_service(Join(self.seat, report, self.number))
 
     def hear(self, message: Any) -> None:
         """Take a message from the service."""
@@ -146,6 +151,9 @@ class Member(GroupMember):
     def abort(self, message: AbortExchange) -> None:
         group, votes = self.group, {}
         if group and group.announcement.epoch == message.epoch:
+            if group.meeting:
+                self.cannot_meet(message.reason)
+                return
             what, step = group.waiting
             votes = group.ballots.get(step, {}) if what == "vote" else {}
             # A blocked exchange is left by an exception, which may win the race.

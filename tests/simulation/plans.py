@@ -61,6 +61,8 @@ MEMBER_FAULTS = (
     "isolate",  # from everybody for a while; nothing is lost, all is late
     "isolate from service",
     "isolate from peers",
+    "rift",  # its host and another's never reach each other again
+    "one-way rift",  # one of the two reaches the other
     "replace",  # a new incarnation is started beside it, elsewhere
     "lose agent",  # its death can be neither reported nor brought about
     "echo",  # all that it and the service say to each other comes twice, out of order
@@ -92,6 +94,11 @@ class Fault:
     nth: int
     who: int = -1
     span: int = 10
+
+    @property
+    def method(self) -> str:
+        """The name of what carries it out."""
+        return "fault_" + self.kind.replace(" ", "_").replace("-", "_")
 
 
 @dataclass(frozen=True)

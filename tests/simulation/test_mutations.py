@@ -39,6 +39,7 @@ def mutant(rule: str, family: Family, where: str, *changes: Change) -> Mutant:
 RESOLVE, CONVENE = "danaus.quorum.resolve:", "danaus.quorum.convene:"
 DECISION, STATE = "danaus.quorum.decision:", "danaus.quorum.state:QuorumMachine."
 FORMING, STEP = "danaus.quorum.forming:", "danaus.ft.step:StepMachine."
+RIFTS, ROSTER = "danaus.quorum.rifts:Rifts.", "danaus.quorum.roster:Roster."
 TALLY, HOLDING = "danaus.ft.tally:", "danaus.ft.holding:"
 
 OF_ANY_INCARNATION = """(report := next((
@@ -161,6 +162,18 @@ QUORUM = [
         families.any_history,
         CONVENE + "_fences",
         ('return f"fencing {member}: {process.fence_reason}"', "continue"),
+    ),
+    mutant(
+        "of two that do not reach each other one is left out",
+        families.apart,
+        RIFTS + "left_out",
+        ("while open_pairs:", "while False:"),
+    ),
+    mutant(
+        "one that has promised nothing is not left out",
+        families.apart_from_all,
+        ROSTER + "gone",
+        (" and self.has_joined(of)", ""),
     ),
     Mutant(
         "an ask that comes again is not another",

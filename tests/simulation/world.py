@@ -291,9 +291,9 @@ class World(Faults):
             if target is None or target.finished:
                 return
             self.engine.note("fault", ("strikes", target.name))
-            getattr(self, "fault_" + fault.kind.replace(" ", "_"))(target, span)
+            getattr(self, fault.method)(target, span)
         else:
-            getattr(self, "fault_" + fault.kind.replace(" ", "_"))(at, span)
+            getattr(self, fault.method)(at, span)
         self.over_at = max(self.over_at, self.engine.now + span)
 
     def target(self, fault: Fault, at: Member | None) -> Member | None:
