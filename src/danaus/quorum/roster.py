@@ -39,6 +39,7 @@ class Process:
     fence_reason: str = ""
     told: str = ""
     cut_at: float | None = None
+    refused: bool = False
 
 
 @dataclass(slots=True)
@@ -193,17 +194,24 @@ class Roster:
         asking = {p.seat.member.rank for p in ranks if p.join is not None}
         return bool(ranks) and asking >= set(range(ranks[0].seat.num_ranks))
 
+    def has_promised(self, of: Incarnation) -> bool:
+        """Tell whether every rank of an incarnation has asked, even if it was refused since."""
+        ranks = self.ranks(of)
+        asked = {p.seat.member.rank for p in ranks if p.join is not None or p.refused}
+        return bool(ranks) and asked >= set(range(ranks[0].seat.num_ranks))
+
     def living(self) -> set[Incarnation]:
         """Return the newest incarnations that are not lost."""
         return {of for of in self.newest.items() if not self.loss(of)}
 
     def gone(self, of: Incarnation, now: float) -> str:
         """Return why an incarnation is not waited for though not confirmed dead."""
-        if reason := self.loss(of) or self.shut_out.get(of, ""):
+        if reason := self.loss(of):
             return reason
         if not self.is_newest(of):
             return "was replaced by a newer incarnation"
-        if (why := self.left_out.get(of)) and self.has_joined(of):
+        why = self.shut_out.get(of) or self.left_out.get(of)
+        if why and self.has_promised(of):
             return why  # one that has not asked is waited for: nobody unfenced is left behind
         until = self.pauses.get(of, now)
         return f"tries to learn again in {until - now:.1f} s" if until > now else ""

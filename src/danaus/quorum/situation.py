@@ -199,7 +199,7 @@ class Situation:
         """Answer joins for good."""
         members = []
         for process in processes:
-            process.join, process.told = None, ""
+            process.join, process.told, process.refused = None, "", True
             members.append(process.seat.member)
         if members:
             self.out.append(Refuse(tuple(members), message))

@@ -55,7 +55,7 @@ from danaus.quorum.events import (
 )
 from danaus.quorum.messages import AbortExchange, Epoch, Join, MemberId, Refused
 from danaus.quorum.progress import Quiet
-from danaus.quorum.roster import Process, incarnation_of
+from danaus.quorum.roster import Incarnation, Process, incarnation_of
 from danaus.quorum.situation import Episode, Situation
 from danaus.quorum.status import Progress, QuorumStatus, status_of
 from danaus.quorum.watch import remind, tell_members, watch_processes
@@ -255,10 +255,14 @@ class QuorumMachine:
         return s.stopped
 
     def _leave_asked(self, event: LeaveAsked) -> None:
-        s, of = self._s, incarnation_of(event.member)
-        s.roster.shut_out[of] = f"leaves: {event.reason}"
-        asking = [process for process in s.roster.ranks(of) if process.join is not None]
-        s.refuse(asking, Refused(f"{of[0]} leaves: {event.reason}", "end this process"))
+        self._send_away(incarnation_of(event.member), f"leaves: {event.reason}")
+
+    def _send_away(self, of: Incarnation, reason: str) -> None:
+        """Ask a replica no more: it ends with its next ask, or with one that is outstanding."""
+        roster = self._s.roster
+        roster.shut_out[of] = reason
+        asking = [process for process in roster.ranks(of) if process.join is not None]
+        self._s.refuse(asking, Refused(f"{of[0]} {reason}", "end this process"))
 
     def _found_out(self, event: FoundOut) -> None:
         """Write it down once; who computes wrongly, or is slow and may be replaced, shall end."""
@@ -267,17 +271,18 @@ class QuorumMachine:
         if process is None or of in s.roster.shut_out:
             return
         known = found.about in s.slow
-        if found.kind == "miscomputes":  # it knows as well, and may have ended by now
-            s.roster.shut_out[of] = f"computes wrongly: {found.reason}"
-        elif s.roster.lost(found.about) or (found.kind == "slow") is known:
+        wrong = found.kind == "miscomputes"  # it knows as well, and may have ended by now
+        if not wrong and (s.roster.lost(found.about) or (found.kind == "slow") is known):
             return
+        s.out.append(NoteFinding(process.seat, found))
+        if wrong:
+            self._send_away(of, f"computes wrongly: {found.reason}")
         elif known:
             del s.slow[found.about]
         else:
             s.slow[found.about] = found
             if s.settings.replace_stragglers:
-                s.roster.shut_out[of] = f"is replaced: it {found.reason}"
-        s.out.append(NoteFinding(process.seat, found))
+                self._send_away(of, f"is replaced: it {found.reason}")
 
     def _death_reported(self, event: DeathReported) -> None:
         self._s.roster.bury(event.member, event.reason, self._s.now, clean=event.clean)

@@ -53,3 +53,24 @@ def test_it_is_written_down_of_one_that_has_ended_by_then_too() -> None:
     assert [o for o in town.do(FoundOut(found)) if isinstance(o, NoteFinding)]
     slow = Finding(a.member, b.member, "slow", 7, "took 2.0 times as long")
     assert not town.do(FoundOut(slow))[:-1]
+
+
+def test_who_stays_slow_is_told_at_once_where_it_has_asked_already() -> None:
+    town = Town(QuorumSettings(replace_stragglers=True))
+    a, b, c = town.start("a", "b", "c")
+    town.join(b)
+    town.do(FoundOut(Finding(a.member, b.member, "slow", 7, "took 2.0 times as long")))
+    assert b.refused is not None, "it would wait for a quorum that will not hold it"
+    town.join(a, c)
+    assert names(a.told) == ["a", "c"]
+
+
+def test_who_is_to_make_room_is_waited_for_until_it_has_asked() -> None:
+    town = Town(QuorumSettings(replace_stragglers=True))
+    a, b, c = town.start("a", "b", "c")
+    before = town.last.epoch
+    town.do(FoundOut(Finding(a.member, b.member, "slow", 7, "took 2.0 times as long")))
+    town.join(a, c)
+    assert town.last.epoch == before, "b is neither fenced nor has it promised anything"
+    town.join(b)
+    assert names(a.told) == ["a", "c"]
