@@ -79,7 +79,7 @@ def campaign(seed: int) -> tuple[Plan, FaultPlan]:
     plan = Plan(
         seed=seed,
         replicas=replicas,
-        ranks=1 + (chance.random() < 0.2),
+        ranks=1 + (chance.random() < 0.4),
         steps=100,
         exact=chance.random() < 0.25,
         slow=chance.choice((0, 3)),

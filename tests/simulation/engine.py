@@ -22,10 +22,12 @@ class Violation(AssertionError):
 class Engine:
     """The heap, the chance, the trace, and who cannot hear whom."""
 
-    def __init__(self, seed: int, slow: int) -> None:
+    def __init__(self, seed: int, slow: int, drift: int = 0) -> None:
         self.now = 0.0
         self.random = random.Random(seed)
         self.slow = slow / 100
+        self._drift = drift / 100
+        self._rates = random.Random(f"clocks {seed}")
         self.trace: list[tuple[float, str, Any]] = []
         self.moments: dict[str, int] = {}
         self.on_moment: Callable[[str, int, Any], None] = lambda *_: None
@@ -68,6 +70,10 @@ class Engine:
                 while chance.random() < loss:  # it is sent again, later each time
                     time += chance.uniform(0.2, 1.0)
         return time
+
+    def rate(self) -> float:
+        """Return how fast the clock of one more process runs."""
+        return 1.0 + self._rates.uniform(-self._drift, self._drift)
 
     def harm(self, host: str, span: float, *, loss: float = 0.0, longer: float = 0.0) -> None:
         """Lose a share of a host's packets, or let them take longer, for a while."""
@@ -136,7 +142,7 @@ class Link:
 
 
 class Process:
-    """What can die, stop and go on."""
+    """What can die, stop and go on, by a clock of its own."""
 
     def __init__(self, engine: Engine, name: str, host: str) -> None:
         self.engine = engine
@@ -144,6 +150,8 @@ class Process:
         self.host = host
         self.alive = True
         self.stopped = False
+        self.rate = engine.rate()
+        self.ahead = 0.0
         self._inbox: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
 
     def run(self, act: Callable[..., None], *args: Any) -> None:
@@ -159,8 +167,19 @@ class Process:
         """Go on with it before anything that has arrived while this process was stopped."""
         self._inbox.insert(0, (act, args))
 
+    @property
+    def clock(self) -> float:
+        """The moment as this process has it: never falls, but runs at its own rate and leaps."""
+        return self.engine.now * self.rate + self.ahead
+
+    def leap(self, span: float) -> None:
+        """Let this process's clock leap ahead; whoever has deadlines finds them passed."""
+        self.engine.note(self.name, f"its clock leaps by {span:g} s")
+        self.ahead += span
+
     def later(self, delay: float, act: Callable[..., None], *args: Any) -> None:
-        self.engine.after(delay, self.run, act, *args)
+        """Do it after a time by this process's clock."""
+        self.engine.after(delay / self.rate, self.run, act, *args)
 
     def stop(self) -> None:
         self.engine.note(self.name, "stopped")

@@ -156,6 +156,10 @@ def a_spoiled_checkpoint(seed: int) -> Plan:
 
 alone_against = _shape(("refuse", "computed", (1, 4), -1, 5), replicas=(1, 1))
 
+makes_room = _shape(
+    ("straggle|leave", "ballot sent|ballot came|voted", (2, 12), -1, 5),
+    ("cut peers|pause", "ballot sent|counted|applied", (2, 12), -1, 5),
+)
 apart = _shape(("rift|one-way rift", "announced|joined", (1, 3), -1, 5), replicas=(2, 4), slow=(0,))
 apart_from_all = _shape(
     ("isolate from peers", "announced|joined", (1, 3), 0, 80), replicas=(3, 4), slow=(0,)

@@ -9,10 +9,12 @@ from tests.simulation.member import Member
 from tests.simulation.model import flipped
 from tests.simulation.monitor import Monitor
 
-from danaus.quorum.events import HangSuspected
+from danaus.quorum.events import FoundOut, HangSuspected
+from danaus.quorum.messages import Finding
 
 HANG_LIMIT_S = 5.0
 FOR_GOOD_S = 1e9
+MOST_REPLICAS = 6
 
 
 class Faults:
@@ -23,6 +25,8 @@ class Faults:
     service: Any
     checkpoints: Any
     processes: dict[Any, Member]
+    incarnations: dict[str, int]
+    leaving: set[str]
     over_at: float
     ended: bool
 
@@ -141,6 +145,66 @@ class Faults:
         if others:
             there = frozenset({self.engine.random.choice(others)})
             self.engine.wall(frozenset({target.host}), there, FOR_GOOD_S, one_way=one_way)
+
+    def fault_mute(self, target: Member, span: float) -> None:
+        self.engine.wall(frozenset({target.host}), self._apart_from(target), span, one_way=True)
+
+    def fault_deafen(self, target: Member, span: float) -> None:
+        self.engine.wall(self._apart_from(target), frozenset({target.host}), span, one_way=True)
+
+    def fault_mute_to_service(self, target: Member, span: float) -> None:
+        here, there = frozenset({target.host}), frozenset({self.service.host})
+        self.engine.wall(here, there, span, one_way=True)
+
+    def fault_deafen_to_service(self, target: Member, span: float) -> None:
+        here, there = frozenset({target.host}), frozenset({self.service.host})
+        self.engine.wall(there, here, span, one_way=True)
+
+    def _apart_from(self, target: Member) -> frozenset[str]:
+        everybody = {self.service.host, *(m.host for m in self.processes.values())}
+        return frozenset(everybody - {target.host})
+
+    def fault_evict(self, target: Member, span: float) -> None:
+        """Hold one to be hung that works: what it has said is still on its way."""
+        service = self.service
+        if target.who in service.machine._s.roster.processes:
+            service.run(service.take, HangSuspected(target.who, "it is held to be hung"))
+
+    def fault_evict_in_vain(self, target: Member, span: float) -> None:
+        """The same, and it cannot be killed before a while has passed: it works on."""
+        target.immortal_until = self.engine.now + span
+        self.fault_evict(target, span)
+
+    def fault_straggle(self, target: Member, span: float) -> None:
+        """Let members find one too slow: it ends at a boundary, to make room for another."""
+        self._send_away(target)
+        found = Finding(target.who, target.who, "slow", target.model.step, "is slow")
+        self.service.run(self.service.take, FoundOut(found))
+
+    def fault_leave(self, target: Member, span: float) -> None:
+        """Let a replica leave for good, if another stays."""
+        name = target.who.replica_id
+        if {m.who.replica_id for m in self.living()} - self.leaving - {name}:
+            self._send_away(target)
+            self.leaving.add(name)
+            self.say_leave(target)
+
+    def _send_away(self, target: Member) -> None:
+        self.monitor.sent_away.add((target.who.replica_id, target.who.incarnation))
+
+    def fault_grow(self, _at: Member | None, span: float) -> None:
+        """Start one more replica, or again one that has left."""
+        gone = self.leaving - {m.who.replica_id for m in self.living()}
+        name = min(gone, default=f"r{len(self.incarnations)}")
+        if len(self.incarnations) < MOST_REPLICAS or gone:
+            self.leaving.discard(name)
+            self.start(name, f"host-{name}" + "+" * self.incarnations.get(name, 0))
+
+    def fault_leap(self, target: Member, span: float) -> None:
+        target.leap(span)
+
+    def fault_leap_service(self, _at: Member | None, span: float) -> None:
+        self.service.leap(span)
 
     def fault_replace(self, target: Member, span: float) -> None:
         """Start the next incarnation elsewhere though this one lives."""

@@ -51,7 +51,7 @@ class MeetingMember(Process):
         self.unreached = ()
         if not peers:
             return
-        group.meeting = Meeting(self.engine.now, peers, dialled)
+        group.meeting = Meeting(self.clock, peers, dialled)
         for peer in sorted(dialled):
             self.dial(group, peer)
             self.engine.after(DIAL_AGAIN_S, self.dial, group, peer)
@@ -127,6 +127,6 @@ class MeetingMember(Process):
         meeting, group.meeting = group.meeting, None
         if meeting is None:
             return
-        late = self.engine.now - meeting.began > REACH_LIMIT_S / 2
+        late = self.clock - meeting.began > REACH_LIMIT_S / 2
         names = meeting.refused | (meeting.unanswered if late else set())
         self.unreached = tuple(sorted(names))

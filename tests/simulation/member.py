@@ -162,6 +162,10 @@ class Member(GroupMember):
                 return
         self.feed(Aborted(message.epoch, message.reason, dict(votes)))
 
+    def leap(self, span: float) -> None:
+        super().leap(span)
+        self.run(self.broken, "a deadline passed")
+
     # -- outcomes ----------------------------------------------------------------------
 
     def do_Apply(self, order: Apply) -> None:  # noqa: N802
@@ -229,7 +233,7 @@ class Member(GroupMember):
     def do_Learn(self, order: Learn) -> None:  # noqa: N802
         self.model = Model(-1, "overwritten")
         if self.happens("learning"):
-            limit = self.engine.now + LEARN_LIMIT_S
+            limit = self.clock + LEARN_LIMIT_S
             self.later(self.engine.delay(), self.fetch, order, limit)
 
     def fetch(self, order: Learn, limit: float) -> None:
@@ -239,7 +243,7 @@ class Member(GroupMember):
             if donor and self.reaches(donor) and order.step in donor.snapshots:
                 self.later(self.engine.random.uniform(0.05, 0.5), self.fetched, order, limit, donor)
                 return
-        if self.engine.now < limit:
+        if self.clock < limit:
             self.later(0.2, self.fetch, order, limit)
         else:
             self.feed(LearnFailed(order.epoch, "no donor could serve"))

@@ -44,6 +44,7 @@ class Monitor:
         self.formed: dict[tuple[Epoch, int], tuple[MemberId, str]] = {}
         self.refusals: dict[Attempt, set[MemberId]] = {}
         self.holding: set[Epoch] = set()
+        self.sent_away: set[tuple[str, int]] = set()  # who is to make room
         self.apart: set[tuple[str, int]] = set()  # who was said not to reach, or to be reached
         self.alone = False  # a flip in a quorum of one replica cannot be noticed
         self.flips = 0
@@ -115,16 +116,18 @@ class Monitor:
         }
         for member in sorted(members - taking):  # a replica is lost with its first rank
             left = (member.replica_id, member.incarnation) not in lost
-            left = left and not self._waits_apart(member, last.epoch)
+            left = left and not self._has_promised(member, last.epoch)
             if left and not self.resumed and not self.forgotten:
                 raise Violation("Q-7", f"{told.epoch} leaves {member} behind, which is not fenced")
 
-    def _waits_apart(self, member: MemberId, epoch: Epoch) -> bool:
-        """Tell whether one that the others do not reach has promised no vote in ``epoch``."""
+    def _has_promised(self, member: MemberId, epoch: Epoch) -> bool:
+        """Tell whether one that is to be left out has promised no vote in ``epoch``."""
         of = (member.replica_id, member.incarnation)
         ranks = [MemberId(of[0], rank, of[1]) for rank in range(self.world.plan.ranks)]
         promised = [self.promised.get(rank) for rank in ranks]
-        return of in self.apart and all(to is not None and to >= epoch for to in promised)
+        return of in self.apart | self.sent_away and all(
+            to is not None and to >= epoch for to in promised
+        )
 
     def _keeps(self, told: Announcement, last: Announcement | None) -> None:
         """The committed step never falls but by a rollback, and no rollback is without cause."""

@@ -63,6 +63,15 @@ MEMBER_FAULTS = (
     "isolate from peers",
     "rift",  # its host and another's never reach each other again
     "one-way rift",  # one of the two reaches the other
+    "mute",  # nobody hears it for a while
+    "deafen",  # it hears nobody
+    "mute to service",
+    "deafen to service",
+    "evict",  # held to be hung though it works
+    "evict in vain",  # and it cannot be killed for a while
+    "straggle",  # held to be slow: it makes room for another
+    "leave",  # its replica leaves for good
+    "leap",  # its clock leaps: every deadline passes
     "replace",  # a new incarnation is started beside it, elsewhere
     "lose agent",  # its death can be neither reported nor brought about
     "echo",  # all that it and the service say to each other comes twice, out of order
@@ -72,6 +81,8 @@ SERVICE_FAULTS = (
     "crash service",
     "wipe service",  # crash, and the disk is empty
     "pause service",
+    "leap service",  # its clock leaps
+    "grow",  # a replica is added, or one that has left comes back
     "second service",  # it is started elsewhere, and lives on
     "damage checkpoint",
     "fill disk",
@@ -111,6 +122,7 @@ class Plan:
     steps: int = 4
     exact: bool = False  # whether a step tried again gives the same bits
     slow: int = 0  # how often in a hundred a message takes long
+    drift: int = 0  # by how much in a hundred each process's clock runs fast or slow at most
     faults: tuple[Fault, ...] = ()
     hosts: tuple[int, ...] = ()  # of each replica; none: each has one of its own
     service_on: int | None = None  # the host of the quorum service; None: one apart
@@ -143,10 +155,11 @@ def make_plan(pick: Pick) -> Plan:
     return Plan(
         seed=pick(0, 2**32),
         replicas=pick(1, 4),
-        ranks=1 + (pick(0, 3) == 3),
+        ranks=(1, 1, 1, 2, 2, 3)[pick(0, 5)],
         steps=(2, 3, 4, 5, 6, 15)[pick(0, 5)],
         exact=pick(0, 3) == 3,
         slow=(0, 3, 15, 30)[pick(0, 3)],
+        drift=(0, 0, 1, 20)[pick(0, 3)],
         faults=tuple(faults),
     )
 

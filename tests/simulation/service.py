@@ -15,6 +15,7 @@ from danaus.quorum.messages import (
     ChangePending,
     Heartbeat,
     Join,
+    Leave,
     MemberId,
     Refused,
     Register,
@@ -87,7 +88,10 @@ class Service(Process):
         self.wake = 0
         world.disk_owner = self
         settings = heard.QuorumSettings(
-            expected_replicas=world.plan.replicas, join_limit_s=15.0, hold_limit_s=6.0
+            expected_replicas=world.plan.replicas,
+            join_limit_s=15.0,
+            hold_limit_s=6.0,
+            replace_stragglers=True,
         )
         # Whoever starts the service knows whether it has run before in this run folder.
         self.machine = QuorumMachine(
@@ -119,13 +123,15 @@ class Service(Process):
             self.run(self.take, heard.JoinAsked(message))
         elif isinstance(message, Heartbeat):
             self.take(heard.Beaten(message.member, message.standing))
+        elif isinstance(message, Leave):
+            self.take(heard.LeaveAsked(message.member, message.reason))
 
     def take(self, event: heard.Event) -> None:
         if not self.alive:
             return
         if not isinstance(event, heard.Beaten | heard.TimePassed | heard.JoinAsked):
             self.engine.note("service", event)
-        orders = self.machine.handle(event, self.engine.now)
+        orders = self.machine.handle(event, self.clock)
         if any(isinstance(order, heard.Persist) for order in orders):
             self.engine.moment("deciding", self)
         self.carry_out(list(orders))
@@ -186,6 +192,9 @@ class Service(Process):
         if order.step == 0 and not _has_majority(order.fingerprints.values()):
             self.world.monitor.alone = True  # before the first step nobody can tell who is right
 
+    def do_NoteFinding(self, order: heard.NoteFinding) -> None:  # noqa: N802
+        """Writing it down was all there was to do."""
+
     def do_ProbeProcess(self, order: heard.ProbeProcess) -> None:  # noqa: N802
         self.world.watch(self, order.seat)
 
@@ -194,7 +203,11 @@ class Service(Process):
 
     def do_WakeAt(self, order: heard.WakeAt) -> None:  # noqa: N802
         self.wake += 1
-        self.engine.at(max(order.at, self.engine.now + 1e-3), self.run, self.woken, self.wake)
+        self.later(max(order.at - self.clock, 1e-3), self.woken, self.wake)
+
+    def leap(self, span: float) -> None:
+        super().leap(span)
+        self.run(self.take, heard.TimePassed())
 
     def woken(self, wake: int) -> None:
         if wake == self.wake:

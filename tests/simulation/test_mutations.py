@@ -173,7 +173,13 @@ QUORUM = [
         "one that has promised nothing is not left out",
         families.apart_from_all,
         ROSTER + "gone",
-        (" and self.has_joined(of)", ""),
+        (" and self.has_promised(of)", ""),
+    ),
+    mutant(
+        "whoever is to make room is waited for until it has promised to take no part",
+        families.makes_room,
+        ROSTER + "gone",
+        (" and self.has_promised(of)", ""),
     ),
     Mutant(
         "an ask that comes again is not another",
@@ -270,6 +276,7 @@ MUTANTS = [*OUTCOME, *QUORUM, *MEMBER]
 FAMILIES = list({m.family: None for m in MUTANTS})
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("broken", MUTANTS, ids=lambda m: m.rule)
 def test_a_broken_rule_is_noticed(broken: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     for where, changes in broken.changes:
@@ -282,6 +289,7 @@ def test_a_broken_rule_is_noticed(broken: Mutant, monkeypatch: pytest.MonkeyPatc
     pytest.fail(f"{MOST_SCHEDULES} schedules did not notice that this is broken: {broken.rule}")
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(SOUND_SCHEDULES))
 def test_the_rules_as_they_are_hold_in_the_same_schedules(seed: int) -> None:
     for family in FAMILIES:

@@ -18,6 +18,7 @@ from danaus.quorum.events import Saved
 from danaus.quorum.messages import (
     Announcement,
     Heartbeat,
+    Leave,
     MemberId,
     Refused,
     Register,
@@ -33,14 +34,15 @@ class World(Faults):
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.engine = Engine(plan.seed, plan.slow)
+        self.engine = Engine(plan.seed, plan.slow, plan.drift)
         self.engine.on_moment = self.moment
         self.monitor = Monitor(self)
         self.checkpoints = Checkpoints(self)
         self.disk: Saved | None = None
         self.disk_full = 0
         self.damaged = False
-        self.fenced_at: dict[MemberId, float] = {}
+        self.fenced_at: dict[MemberId, tuple[Service, float]] = {}
+        self.leaving: set[str] = set()  # replicas that are to leave, or have left
         self.processes: dict[MemberId, Member] = {}
         self.incarnations: dict[str, int] = {}
         self.restarting: set[tuple[str, int]] = set()
@@ -149,6 +151,8 @@ class World(Faults):
         for other in self.living():
             if (other.who.replica_id, other.who.incarnation) == key and other.host == member.host:
                 self.kill(other, "its replica lost a rank")
+        if key[0] in self.leaving:
+            return
         delay = delay or self.engine.random.uniform(0.1, 1.5)
         self.engine.after(delay, self.start, key[0], host)
 
@@ -171,7 +175,13 @@ class World(Faults):
         service = answering[0] if len(answering) == 1 else self.engine.random.choice(answering)
         member.session = session = Session(service, member)
         session.to_service(Register(member.seat, member.standing()))
+        if member.who.replica_id in self.leaving:
+            self.say_leave(member)
         member.ask()
+
+    def say_leave(self, member: Member) -> None:
+        if member.session:
+            member.session.to_service(Leave(member.who, "it makes room"))
 
     def watch(self, service: Service, seat: Seat) -> None:
         """Learn of a death from the process's host agent, when it can be asked."""
@@ -193,10 +203,11 @@ class World(Faults):
 
     def tried_to_fence(self, member: MemberId) -> bool:
         """Tell whether a process was to be killed, and time enough was given."""
-        return self.engine.now - self.fenced_at.get(member, self.engine.now) > 1.99
+        service, at = self.fenced_at.get(member, (self.service, self.service.clock))
+        return service.clock - at > 1.99
 
     def fence(self, service: Service, seat: Seat) -> None:
-        self.fenced_at.setdefault(seat.member, self.engine.now)
+        self.fenced_at.setdefault(seat.member, (service, service.clock))
         member = self.processes[seat.member]
         held = self.engine.held_until(service.host, member.host)
         unheard = self.engine.apart_until(service.host, member.host)
