@@ -3,6 +3,7 @@
 #   make demo ARGS="--replicas 4"     arguments for `danaus demo`
 #   make test ARGS="-k quorum"        arguments for pytest
 #   make test JOBS=1                  tests one after the other
+#   make nightly SCHEDULES=1000000    more simulated schedules of faults
 #   make demo PYTHON=python3.12       another interpreter
 #   make demo TORCH_INSTALL="..."     what pip is told in order to install torch
 
@@ -14,6 +15,8 @@ TORCH_INSTALL ?= torch -c $(CONSTRAINTS)
 ARGS          ?=
 # Most tests wait for processes most of the time.
 JOBS          ?= 3
+# Simulated schedules of a night: about 15 ms of one core each.
+SCHEDULES     ?= 100000
 TYPED         := src $(wildcard examples tests/typing)
 
 GROUND     := pyproject.toml $(CONSTRAINTS) tools/ground.sh
@@ -40,8 +43,9 @@ lint: $(TEST_STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports --no-logo
 
-nightly: $(TEST_STAMP) ## The slow tests, and those that hold time limits, and a thousand faults on one run
+nightly: $(TEST_STAMP) ## The slow tests, those that hold time limits, simulations, and a thousand faults on one run
 	$(BIN)/python -m pytest -m "(slow or strict) and not gpu" $(ARGS)
+	$(BIN)/python -m tests.simulation.many --schedules $(SCHEDULES)
 	$(BIN)/danaus bench campaign --faults 1000
 
 setup: $(TEST_STAMP) ## Only make the virtual environment

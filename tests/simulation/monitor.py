@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from tests.simulation.engine import Violation
+from tests.simulation.history import against, check_history, rolled_back
 from tests.simulation.member import Member
-from tests.simulation.model import NUM_LEAVES, Kept, Model
+from tests.simulation.model import NUM_LEAVES, Kept
 
 from danaus.ft.step_events import Ballot, Discard, Finish, Restore
 from danaus.quorum.events import Saved
@@ -175,7 +176,7 @@ class Monitor:
         for member in sorted(left):
             if member not in cast or cast[member].vote != "prepared":
                 raise Violation("T-1", f"{told.epoch} commits {attempt}: {member} is not prepared")
-        if _against([cast[member] for member in sorted(left)]):
+        if against([cast[member] for member in sorted(left)]):
             raise Violation("Q-9", f"{told.epoch} commits {attempt} of unequal replicas")
         if knows := left & self.refusals.get(attempt, set()):
             raise Violation("T-1", f"{told.epoch} commits {attempt}, which {knows} know refused")
@@ -227,7 +228,7 @@ class Monitor:
         known = [
             b for b in member.known_votes.values() if (b.step, b.epoch) == (left.step, left.epoch)
         ]
-        if left.vote == "refused" or _against(known):
+        if left.vote == "refused" or against(known):
             self.refusals.setdefault((left.step, left.epoch), set()).add(member.who)
             if not left.refused_seen:
                 raise Violation("T-1", f"{member.name} keeps a refusal of {left.step} to itself")
@@ -333,7 +334,7 @@ class Monitor:
         self.lineage[kept.step] = (kept.epoch, prints)
 
     def _void(self, step: int, epoch: Epoch) -> bool:
-        return _rolled_back(self.rollbacks, step, epoch)
+        return rolled_back(self.rollbacks, step, epoch)
 
     def discarding(self, member: Member, order: Discard) -> None:
         attempt = (order.step, order.epoch)
@@ -365,38 +366,4 @@ class Monitor:
         if member.model.step != self.world.plan.steps:
             raise Violation("T-7", f"{member.name} finishes at step {member.model.step}")
         self.ends.append(member.who)
-        self.check_history(member)
-
-    # -- the end ----------------------------------------------------------------------
-
-    def check_history(self, member: Member) -> None:
-        """T-7: the ledgers agree, and tell of each step and each sample once."""
-        surviving: dict[int, set[tuple[Epoch, tuple[int, ...]]]] = {}
-        for _, step, epoch, _, leaves in self.ledger:
-            if not _rolled_back(self.recorded, step, epoch):
-                surviving.setdefault(step, set()).add((epoch, leaves))
-        twice = {step: lines for step, lines in surviving.items() if len(lines) > 1}
-        if twice:
-            raise Violation("T-7", f"the ledgers disagree: {twice}")
-        model: Model | None = member.model
-        steps = []
-        while model is not None and model.past is not None:
-            steps.append(model.step)
-            if model.epoch and (model.epoch, model.leaves) not in surviving.get(model.step, ()):
-                raise Violation("T-7", f"step {model.step} of {model.epoch} is in no ledger")
-            model = model.past
-        if steps != list(range(self.world.plan.steps, 0, -1)):
-            raise Violation("T-7", f"{member.name} is made of steps {steps}")
-
-
-def _rolled_back(rollbacks: list[tuple[int, int]], step: int, epoch: Epoch) -> bool:
-    return any(epoch.term < term and step > to for term, to in rollbacks)
-
-
-def _against(ballots: list[Ballot]) -> bool:
-    """Tell whether these ballots of one attempt speak against it."""
-    by_rank: dict[int, set[tuple[str, str]]] = {}
-    for ballot in ballots:
-        by_rank.setdefault(ballot.member.rank, set()).add((ballot.digest, ballot.fingerprint))
-    refused = any(ballot.vote != "prepared" for ballot in ballots)
-    return refused or any(len(prints) > 1 for prints in by_rank.values())
+        check_history(self, member)
