@@ -57,7 +57,7 @@ def run_campaign(settings: CampaignConfig, *, console: Console) -> int:
         small_disk(parent, "run", wanted=DISK not in missing) as path,
         lab_of(settings.hosts, parent) as lab,
     ):
-        config = _config(settings, path, num_steps, lab)
+        config = _config(settings, path, num_steps, lab=lab)
         folder = RunFolder.create(path, config)
         folder.release()
         undisturbed = _undisturbed(config, folder, parent)
@@ -152,7 +152,7 @@ def _undisturbed(config: RunConfig, folder: RunFolder, parent: Path) -> Undistur
     return Undisturbed(folder, parent / f"{NAME}.jsonl")
 
 
-def _config(settings: CampaignConfig, path: Path, num_steps: int, lab: Lab | None) -> RunConfig:
+def _config(settings: CampaignConfig, path: Path, num_steps: int, *, lab: Lab | None) -> RunConfig:
     """Return the run's settings: a tiny network, and restarts without end."""
     hosts = () if lab is None else tuple(map(lab.plan.listening, lab.plan.hosts))
     text = path.parent / "text.txt"
