@@ -57,12 +57,15 @@ class World(Faults):
         self.service_host = HOST if plan.service_on is None else f"host-r{plan.service_on}"
         self.disk_owner: Service | None = None
         self.older: list[Service] = []  # services that live on though another was started
-        self.service = Service(self, self.service_host)
+        self.service = self.new_service()
         for name in (f"r{index}" for index in range(plan.replicas)):
             self.start(name, f"host-r{plan.host_of(name)}")
         for fault in plan.faults:
             if fault.moment == "time":
                 self.engine.at(fault.nth / 10, self.strike, fault, None)
+
+    def new_service(self, *, resume: bool = False) -> Service:
+        return Service(self, self.service_host, resume=resume)
 
     # -- the run ----------------------------------------------------------------------
 
@@ -238,7 +241,7 @@ class World(Faults):
     def start_service(self, resume: bool) -> None:
         if not self.service.alive:
             self.engine.note("service", "starts")
-            self.service = Service(self, self.service_host, resume=resume)
+            self.service = self.new_service(resume=resume)
 
     def second_service(self, host: str) -> None:
         """Start the service elsewhere though it lives on, and break half of its sessions."""

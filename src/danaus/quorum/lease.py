@@ -176,7 +176,8 @@ class LeaseMachine:
         self._retry_at = now + _RETRY_SHARE * self.me.lease_s
 
     def _term_wanted(self, event: TermWanted, _now: float) -> None:
-        self._term = max(self._term, event.term)
+        # No epoch is used twice, not even one that was never told: the next try is in a term above.
+        self._term = max(self._term, event.term + 1)
 
     def _disk_holds(self, _event: DiskHolds, _now: float) -> None:
         self._disk = self.me.disk

@@ -91,7 +91,7 @@ class StoreFailed:
 
 @dataclass(frozen=True, slots=True)
 class TermWanted:
-    """The service would announce in this term."""
+    """The service would have announced in this term, and soon tries again in the next."""
 
     term: int
 
