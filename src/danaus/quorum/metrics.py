@@ -65,6 +65,10 @@ def _quorum(quorum: QuorumStatus) -> Iterator[str]:
     living = [each for each in quorum.processes if each.role != "dead"]
     steps = [(_labels(each), float(each.step)) for each in living]
     yield from _metric("replica_step", "The step that a process has come to.", steps)
+    slow = [(_labels(each), float(each.is_slow)) for each in living]
+    yield from _metric(
+        "replica_is_slow", "Whether a process is persistently slower than the others.", slow
+    )
     silence = [(_labels(each), each.silent_s) for each in living]
     yield from _metric(
         "replica_silence_seconds", "Since when nothing was heard of a process.", silence

@@ -29,8 +29,8 @@ class ProcessStatus(msgspec.Struct, frozen=True):
     """One process of the newest incarnation of a replica.
 
     ``role``: a member of the standing quorum, a learner of it, one that asks for the next,
-    outside of all that, or dead.  ``silent_s`` is since it was last heard, ``note`` why it waits,
-    is away or is to leave.
+    outside of all that, or dead.  ``silent_s`` is since it was last heard, ``is_slow`` whether it
+    is persistently slower than the others, ``note`` why it waits, is away, slow or to leave.
     """
 
     replica: str
@@ -40,6 +40,7 @@ class ProcessStatus(msgspec.Struct, frozen=True):
     step: int
     phase: str
     silent_s: float
+    is_slow: bool
     asks: bool
     note: str
     data_address: str
@@ -126,6 +127,7 @@ def _process(
         step=step,
         phase=known.phase if known is not None else "",
         silent_s=round(max(0.0, now - process.beat_at), 3),
+        is_slow=member in s.slow,
         asks=report is not None,
         note=_note(s, process),
         data_address=seat.data_address,
@@ -155,5 +157,6 @@ def _note(s: Situation, process: Process) -> str:
         s.roster.shut_out.get(of),
         s.roster.left_out.get(of),
         process.told,
+        f"slow: it {s.slow[member].reason}" if member in s.slow else None,
     )
     return next((why for why in known if why), "")

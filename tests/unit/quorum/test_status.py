@@ -6,7 +6,9 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from danaus.quorum.events import FoundOut
 from danaus.quorum.lighthouse_status import LeaseStatus, LighthouseStatus
+from danaus.quorum.messages import Finding
 from danaus.quorum.metrics import metrics_text
 from danaus.quorum.page import page
 from danaus.quorum.status import Progress, QuorumStatus
@@ -141,3 +143,20 @@ def test_the_page_escapes_what_it_is_told():
 
 def test_a_standby_says_who_leads():
     assert "The leader is tcp:10.0.0.1:4600." in page(shown(None))
+
+
+def test_who_is_slow_is_shown_and_counted_until_that_is_over():
+    town = Town()
+    a, b = town.start("a", "b")
+
+    def look(kind: str) -> tuple[list[tuple[bool, str]], str]:
+        town.do(FoundOut(Finding(a.member, b.member, kind, 7, "took 2.0 times as long")))
+        status = snapshot(town)
+        told = [(each.is_slow, each.note) for each in status.processes]
+        return told, metrics_text(shown(status))
+
+    told, metrics = look("slow")
+    assert told == [(False, ""), (True, "slow: it took 2.0 times as long")]
+    assert 'danaus_replica_is_slow{replica="b",rank="0",incarnation="0",role="member"} 1' in metrics
+    told, metrics = look("not_slow")
+    assert told == [(False, ""), (False, "")]
