@@ -44,6 +44,7 @@ from danaus.quorum.messages import (
     MemberId,
     QuorumRecord,
     Refused,
+    Released,
     Seat,
 )
 
@@ -135,6 +136,8 @@ class Member(GroupMember):
             self.feed(ChangeKnown(message.epoch, message.reason))
         elif isinstance(message, AbortExchange):
             self.abort(message)
+        elif isinstance(message, Released):
+            self.feed(message)
         elif isinstance(message, Refused):
             self.refused = message
             self.world.refused(self, message)
@@ -265,6 +268,10 @@ class Member(GroupMember):
             self.run(self.feed, Learned(order.epoch, order.step, model.fingerprint, epoch))
 
     def do_Finish(self, order: Finish) -> None:  # noqa: N802
+        if order.left:
+            self.exited = True
+            self.world.kill(self, order.left)
+            return
         self.finished = True
         self.world.monitor.finished(self, order)
         self.later(0.2, self.world.exit, self)

@@ -19,6 +19,7 @@ from danaus.quorum.messages import (
     MemberId,
     Refused,
     Register,
+    Released,
     Seat,
     Waiting,
 )
@@ -185,6 +186,9 @@ class Service(Process):
     def do_Refuse(self, order: heard.Refuse) -> None:  # noqa: N802
         self.tell(order.members, order.message)
 
+    def do_Release(self, order: heard.Release) -> None:  # noqa: N802
+        self.tell(order.members, order.message)
+
     def do_NoteDivergence(self, order: heard.NoteDivergence) -> None:  # noqa: N802
         if not self.world.monitor.flips:
             raise Violation("Q-9", f"divergence without a flip: {order.fingerprints}")
@@ -216,7 +220,7 @@ class Service(Process):
     def tell(
         self,
         members: tuple[MemberId, ...],
-        message: Announcement | ChangePending | AbortExchange | Waiting | Refused,
+        message: Announcement | ChangePending | AbortExchange | Waiting | Refused | Released,
     ) -> None:
         for member in members:
             if session := self.sessions.get(member):

@@ -69,6 +69,7 @@ class HostAgent:
         self._lifeline_read, self._lifeline_write = open_lifeline()
         self._address = settings.address
         self._num_started = 0
+        self._leaving = ""
         self._owners = Owners(self._workers, self._secret, self._tasks)
 
     def note(self, text: str) -> None:
@@ -95,6 +96,8 @@ class HostAgent:
         )
         self._address = self._owners.own_address = str(server.address)
         self._say_ready()
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self._asked_to_end)
         with end_watched(settings.controller_pid, self._controller_gone):
             ticking = self._tasks.start(Reports(self._workers, self._sessions).run(), "reports")
             await self._ending.wait()
@@ -131,6 +134,22 @@ class HostAgent:
             self._tasks.start(self._end_unattended(), "going on without a controller")
         else:
             self._ending.set()
+
+    def _asked_to_end(self) -> None:
+        """Have all workers end first; asked again, end at once."""
+        if self._leaving:
+            self._ending.set()
+            return
+        self._leaving = "its agent was asked to end (SIGTERM)"
+        self.note(f"leaving: {self._leaving}; asking {len(list(self._workers))} workers to end")
+        for peer in self._sessions:
+            if peer.greeted:
+                peer.tell(talk.HostLeaving(self._leaving))
+        self._tasks.start(self._leave(), "leaving")
+
+    async def _leave(self) -> None:
+        await self._workers.ask_to_end()
+        self._ending.set()
 
     async def _end_unattended(self) -> None:
         await nobody_works(self._workers)
@@ -228,8 +247,10 @@ class HostAgent:
 
     def _start_processes(self, peer: AgentSession, message: talk.StartProcesses) -> None:
         for process in message.processes:
-            why = ""
-            if self._workers.has_had(process.process_id):
+            why = f"the host leaves: {self._leaving}" if self._leaving else ""
+            if why:
+                pass
+            elif self._workers.has_had(process.process_id):
                 why = "the name was used before on this host"
             else:
                 try:

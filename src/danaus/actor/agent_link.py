@@ -56,6 +56,9 @@ class AgentListener(Protocol):
     def host_lost(self, host: HostRef, why: str) -> None:
         """The agent is gone, and with it every worker of its host."""
 
+    def host_leaving(self, host: HostRef, why: str) -> None:
+        """The agent was asked to end, and waits for its workers to end first."""
+
     def stop_asked(self) -> None:
         """The agent wants this process, a worker of its, to end."""
 
@@ -230,6 +233,8 @@ class AgentLink:
                 self._listener.process_exited(message, self.host)
             case talk.LogLines():
                 self._listener.log_lines(message)
+            case talk.HostLeaving(why):
+                self._listener.host_leaving(self.host, why)
             case talk.StopWorker():
                 self._listener.stop_asked()
             case _:

@@ -167,6 +167,12 @@ class StopWorker(msgspec.Struct, frozen=True, tag="stop_worker"):
     """To a worker: end in good order."""
 
 
+class HostLeaving(msgspec.Struct, frozen=True, tag="host_leaving"):
+    """The agent was asked to end: it does so once its workers have, and starts no others."""
+
+    reason: str
+
+
 ToAgent = (
     Greet
     | StartProcesses
@@ -186,6 +192,7 @@ FromAgent = (
     | ProcessReady
     | LogLines
     | StopWorker
+    | HostLeaving
     | ProcessExited
     | PositionsSeen
 )

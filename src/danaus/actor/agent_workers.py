@@ -286,6 +286,17 @@ class WorkerTable:
         self.kill(worker, "")
         await _ends_within(worker, _TERMINATE_S)
 
+    async def ask_to_end(self) -> None:
+        """Send SIGTERM to every worker; return once all have ended, those that start as well."""
+        workers = list(self)
+        for worker in workers:
+            if worker.pid:
+                self.send_signal(worker, signal.SIGTERM)
+            else:
+                self.kill(worker, "its host leaves")
+        for worker in workers:
+            await worker.ended.wait()
+
     async def stop_all(self, process_ids: tuple[str, ...], grace_s: float) -> None:
         """Stop these workers side by side."""
         wanted = set(process_ids)

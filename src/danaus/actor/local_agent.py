@@ -179,6 +179,11 @@ class LocalAgent:
             if self._process is not None and self._process.poll() is None:
                 self._process.kill()
 
+    def ask_to_end(self) -> None:
+        """SIGTERM the agent: it ends once its workers have finished what they are at."""
+        if self._process is not None:
+            self._process.terminate()
+
     def wait(self, limit_s: float) -> bool:
         """Wait for the agent's end; false if it lives on after ``limit_s`` seconds."""
         if self._process is None:

@@ -75,6 +75,8 @@ class Runtime:
         self.numbering = Numbering()
         self.sending = threading.Lock()
         self.log_sink = print_lines
+        self.on_host_news: list[Callable[[HostRef, str, bool], None]] = []
+        """Told, on the connections' loop, why a host was asked to end, and (true) is lost."""
         self._client = Context(info)
         self._on_stop = on_stop
         self._on_exit = on_exit
@@ -204,6 +206,8 @@ class Runtime:
         if fence is not None:
             fence()
         reason = f"host {host.name} is lost: {why}"
+        for told in self.on_host_news:
+            told(host, reason, True)
         owned = {
             ProcessName(ref.job, ref.process_id)
             for mesh in self.supervisor.owned_procs()
@@ -232,6 +236,11 @@ class Runtime:
     def fault_of(self, process: ProcessName) -> Fault | None:
         """Return what ended a process, None if it is not known to have ended."""
         return self.supervisor.machine.fault_of(process)
+
+    def host_leaving(self, host: HostRef, why: str) -> None:
+        """An agent was asked to end; what it has started is asked to end as well."""
+        for told in self.on_host_news:
+            told(host, why, False)
 
     def log_lines(self, message: talk.LogLines) -> None:
         """A worker wrote, and somebody here wants to see it."""

@@ -94,6 +94,15 @@ class WaitingHost:
         self._tasks = OwnedTasks(f"host {places.name}")
         self._work = HostWork(places, self._agent_gone)
         self._timer: asyncio.TimerHandle | None = None
+        self._leaving: asyncio.Event | None = None
+
+    def leave(self, ending: asyncio.Event) -> None:
+        """Set ``ending`` once what works here has finished its step; asked again, at once."""
+        if self._leaving is not None or not self._work.ask_to_end():
+            ending.set()
+            return
+        self._leaving = ending
+        self._say("asked to end (SIGTERM): what works here finishes its step; again: at once")
 
     async def run(self, ending: asyncio.Event, listening: Callable[[Address], None]) -> None:
         """Serve until ``ending`` is set; nothing that was started is left then.
@@ -136,6 +145,8 @@ class WaitingHost:
 
     def _hear(self, number: int, visitor: _Visitor, message: ToHost) -> None:
         match message:
+            case JoinHost() if self._leaving is not None:
+                self._tell(number, HostRefused("it leaves: it was asked to end"))
             case JoinHost() as order:
                 visitor.order = order
                 self._feed(JoinAsked(_application(number, order)))
@@ -156,6 +167,8 @@ class WaitingHost:
             if self._machine.works_for(number):
                 self._tell(number, AgentEnded(address, how))
         self._feed(AgentGone())
+        if self._leaving is not None:
+            self._leaving.set()
 
     # -- the machine ---------------------------------------------------------------------------
 
@@ -282,6 +295,9 @@ def run_worker_loop_forever(
 ) -> None:
     """Let this host be joined, by one controller after the other, until SIGINT or SIGTERM.
 
+    SIGINT ends all that works here at once.  SIGTERM lets it finish first (a drain: a replica
+    leaves its run after the step in hand); a second one does not.
+
     Args:
         address: Where to listen, as in ``tcp:10.0.0.7:4500``.
         secret: File of the secret that controllers must hold too.
@@ -299,10 +315,10 @@ def run_worker_loop_forever(
 
         async def serve() -> None:
             ending = asyncio.Event()
-            loop = asyncio.get_running_loop()
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(number, ending.set)
             host = WaitingHost(places, say)
+            loop = asyncio.get_running_loop()
+            loop.add_signal_handler(signal.SIGINT, ending.set)
+            loop.add_signal_handler(signal.SIGTERM, host.leave, ending)
             await host.run(ending, lambda at: say(f"{places.name} waits to be joined at {at}"))
 
         asyncio.run(serve())

@@ -91,6 +91,14 @@ class HostWork:
         agent.kill()
         return True
 
+    def ask_to_end(self) -> bool:
+        """Have the agent end once its workers have ended by themselves; false: there is none."""
+        agent = self._agent
+        if agent is None or not agent.is_alive:
+            return False
+        agent.ask_to_end()
+        return True
+
     async def let_end(self) -> None:
         """Have the agent end once nobody works there.
 

@@ -1,17 +1,18 @@
 """A worker process: forked by the nursery, it runs actors until it is told to end.
 
-The main thread only waits; connections, users' ``async`` code and each actor have threads of
-their own, so that an endpoint that blocks stops none of them (A-2).
+The main thread waits, for signals too; connections, users' ``async`` code and each actor have
+threads of their own, so that an endpoint that blocks stops none of them (A-2).
 """
 
 from __future__ import annotations
 
 import faulthandler
 import os
+import queue
 import sys
-import threading
 
 from danaus.actor import agent_messages as talk
+from danaus.actor import notice
 from danaus.actor.agent_link import Patience
 from danaus.actor.connections import PATIENCE
 from danaus.actor.contexts import ProcessInfo
@@ -36,12 +37,14 @@ def main(spec: WorkerSpec, secret: Secret) -> int:
     # Stacks are written by a signal handler in C: a held interpreter lock does not prevent it.
     faulthandler.register(STACKS_SIGNAL, file=sys.stderr, all_threads=True)
     faulthandler.enable(file=sys.stderr)
-    ending = threading.Event()
+    # For the main thread; None: end.  A signal may interrupt ``put`` and put as well.
+    jobs: queue.SimpleQueue[notice.Job | None] = queue.SimpleQueue()
+    notice.arm(jobs.put)
     codes: list[int] = []  # of ``sys.exit`` in users' code; none: the agent asks for the end
 
     def leave(code: int) -> None:
         codes.append(code)
-        ending.set()
+        jobs.put(None)
 
     info = ProcessInfo(
         process_id=spec.process_id,
@@ -53,7 +56,7 @@ def main(spec: WorkerSpec, secret: Secret) -> int:
         rank=spec.rank,
         sockets=spec.sockets,
     )
-    runtime = Runtime(info, on_stop=ending.set, on_exit=leave)
+    runtime = Runtime(info, on_stop=lambda: jobs.put(None), on_exit=leave)
     set_runtime(runtime)
     patience = Patience(PATIENCE.heartbeat_limit_s, spec.lost_limit_s)
     job = runtime.connections.join(secret, Address.parse(spec.bind), patience)
@@ -62,7 +65,8 @@ def main(spec: WorkerSpec, secret: Secret) -> int:
     runtime.io.post(
         lambda: runtime.connections.agent(host).say(talk.WorkerReady(spec.process_id, address))
     )
-    ending.wait()
+    while (told := jobs.get()) is not None:
+        told()
     if codes:
         return codes[0]
     runtime.shut_down(_CLEANUP_LIMIT_S)

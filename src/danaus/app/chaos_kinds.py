@@ -156,8 +156,10 @@ FACTS: dict[FaultKind, Facts] = {
         hits="host", lasts=True, for_s=5.0,
     ),
     FaultKind.PREEMPT: Facts(
-        about="SIGTERM, as a scheduler does before it takes a host away",
+        about="SIGTERM, as a scheduler does before it takes a host away, and SIGKILL for what is "
+        "left of it after that time",
         hits="host",
+        lasts=True,
         processes=("host_agent", "worker"),
     ),
 }  # fmt: skip

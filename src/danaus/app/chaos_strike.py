@@ -165,6 +165,8 @@ class Striker:
         self.num_struck += 1
         if fault.for_s is not None and number is signal.SIGSTOP:
             self._lasting.append(_Stopped(fault, found, self._clock.now()))
+        if fault.for_s is not None and fault.kind is FaultKind.PREEMPT:
+            self._lasting.append(_Noticed(fault, found, self._clock.now()))
 
     def _ask(self, fault: Fault) -> None:
         self.expect(fault)
@@ -259,7 +261,8 @@ def words(fault: Fault, found: Sequence[Victim]) -> str:
     if fault.kind is FaultKind.SLOW:
         return f"{whom} is {fault.amount:g} times as slow for {fault.for_s:g} s"
     if fault.kind is FaultKind.PREEMPT:
-        return f"kill -TERM {whom}: nothing drains yet, so it is a kill with notice"
+        for_s = "" if fault.for_s is None else f", and kill -9 after {fault.for_s:g} s"
+        return f"kill -TERM {whom}: it is to leave{for_s}"
     if fault.kind is FaultKind.KILL_HOST:
         return f"kill -9 all {len(found) or ''} processes of host{fault.host}".replace("  ", " ")
     if fault.kind is FaultKind.KILL_COORDINATOR and fault.where == "disk":
@@ -302,6 +305,26 @@ class _Stopped:
             for victim in self._victims:
                 number = signal.SIGCONT if run else signal.SIGSTOP
                 procfs.signal_exactly(victim.pid, victim.started, number)
+
+
+class _Noticed:
+    """Processes that were asked to end, and are killed after a time."""
+
+    def __init__(self, fault: Fault, victims: Sequence[Victim], now_s: float) -> None:
+        self.fault, self._victims = fault, victims
+        self._until_s = now_s + (fault.for_s or 0.0)
+
+    def tick(self, now_s: float) -> bool:
+        return now_s >= self._until_s or not any(map(_is_there, self._victims))
+
+    def lift(self) -> None:
+        for victim in self._victims:
+            procfs.signal_exactly(victim.pid, victim.started, signal.SIGKILL)
+
+
+def _is_there(victim: Victim) -> bool:
+    stat = procfs.read_stat(victim.pid)
+    return stat is not None and stat.started == victim.started and not stat.is_zombie
 
 
 class _Harmed:

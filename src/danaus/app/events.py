@@ -36,7 +36,11 @@ step_discarded       step, epoch, reason, replica
 learning_started     replica, incarnation, step, donors (list)
 state_served         replica, incarnation, bytes (that went from it to learners)
 healed               replica, incarnation, step, bytes, duration_s, donors (list)
+leave_asked          replica, incarnation, reason (who wants it to leave: it does after its step)
+replica_left         replica, incarnation, step, reason, saved (whether it was the last, and wrote
+                     a checkpoint of that step before it ended)
 host_joined          host, agent_address, agent_pid (on its machine), away_s (0 at first)
+host_leaving         host, reason (it ends once the replicas there have left)
 host_lost            host, reason
 cut_off              hosts (none of which answers: the controller's machine is cut off)
 reached_again        hosts
@@ -87,7 +91,10 @@ class Event(enum.StrEnum):
     LEARNING_STARTED = "learning_started"
     STATE_SERVED = "state_served"
     HEALED = "healed"
+    LEAVE_ASKED = "leave_asked"
+    REPLICA_LEFT = "replica_left"
     HOST_JOINED = "host_joined"
+    HOST_LEAVING = "host_leaving"
     HOST_LOST = "host_lost"
     CUT_OFF = "cut_off"
     REACHED_AGAIN = "reached_again"

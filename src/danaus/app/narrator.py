@@ -239,6 +239,14 @@ _WORDS: dict[str, Callable[[Happening], str]] = {
         f"{e.replica} hangs: no progress for {e.number('still_s') or 0.0:.1f} s"
     ),
     Event.HEALED: _healed_words,
+    Event.LEAVE_ASKED: lambda e: (
+        f"{e.replica} is to leave after the step in hand: {e.text('reason')}"
+    ),
+    Event.REPLICA_LEFT: lambda e: (
+        f"{e.replica} has left after step {e.text('step')}; no step is lost"
+        + (", its state is on the disk" if e.facts.get("saved") else "")
+    ),
+    Event.HOST_LEAVING: lambda e: f"{e.text('host')} is about to end: {e.text('reason')}",
     Event.HOST_JOINED: lambda e: (
         f"{e.text('host')} is back after {e.number('away_s') or 0.0:.1f} s"
         if e.number("away_s")
@@ -299,5 +307,6 @@ _STYLES: dict[str, str] = {
     Event.HOST_LOST: "red",
     Event.CUT_OFF: "red",
     Event.HEALED: "cyan",
+    Event.REPLICA_LEFT: "cyan",
     Event.SUGGESTION: "bold yellow",
 }

@@ -18,6 +18,7 @@ from danaus.ft.place import Place
 from danaus.ft.work import StepResult
 from danaus.platform.choice import Choice
 from danaus.quorum.messages import Epoch
+from danaus.train.checkpoint import OTHERS_WRITE
 from danaus.train.metrics import Metrics
 from danaus.train.replica import ReplicaWork
 from danaus.wire.position import Phase, PositionBlock
@@ -94,15 +95,18 @@ class Recorder(Observer):
             other.committed(line, result)
 
     def _write_checkpoint(self, line: Committed) -> None:
-        if not self._work.checkpoint_is_due(line.step):
-            return
+        if self._work.checkpoint_is_due(line.step):
+            self._checkpoint(line.step, line.epoch)
+
+    def _checkpoint(self, step: int, epoch: Epoch) -> bool:
         # The others go on meanwhile: in a phase of its own a slow disk is no hang (P-3, H-5).
-        self.entered(line.step, Phase.CHECKPOINT, 0)
-        written = self._work.checkpoint(line.step, line.epoch)
+        self.entered(step, Phase.CHECKPOINT, 0)
+        written = self._work.checkpoint(step, epoch)
         if written.complete:  # by whichever rank wrote the last part
-            self._journal.record(Event.CHECKPOINT_WRITTEN, **self._facts(), step=line.step)
+            self._journal.record(Event.CHECKPOINT_WRITTEN, **self._facts(), step=step)
         elif written.reason and self._place.num_ranks == 1:
-            self._record(Event.CHECKPOINT_FAILED, step=line.step, reason=written.reason)
+            self._record(Event.CHECKPOINT_FAILED, step=step, reason=written.reason)
+        return written.complete or written.reason == OTHERS_WRITE
 
     def refused(self, step: int, reason: str) -> None:
         self._record(Event.STEP_REFUSED, step=step, reason=reason)
@@ -128,6 +132,17 @@ class Recorder(Observer):
         self._journal.record(Event.CHECKPOINT_REFUSED, **self._facts(), step=step, reason=reason)
         for other in self._others:
             other.restore_failed(step, reason)
+
+    def leave_asked(self, reason: str) -> None:
+        """Write down that this process was asked to leave; from any thread."""
+        self._record(Event.LEAVE_ASKED, reason=reason)
+
+    def leaving(self, step: int, epoch: Epoch | None, reason: str, *, save: bool) -> None:
+        # Without an epoch the state is as it was restored: it is on the disk already.
+        saved = save and epoch is not None and self._checkpoint(step, epoch)
+        self._record(Event.REPLICA_LEFT, step=step, reason=reason, saved=saved)
+        for other in self._others:
+            other.leaving(step, epoch, reason, save=save)
 
     def learning(self, step: int, donors: tuple[str, ...]) -> None:
         self._record(Event.LEARNING_STARTED, step=step, donors=sorted(donors))

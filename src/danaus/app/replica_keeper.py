@@ -2,7 +2,8 @@
 
 Owns one replica's incarnations.  An incarnation is on disk before its processes start, so that
 no two processes ever carry the same one.  A replica that lost a rank is stopped whole and started
-again (H-3 will keep its siblings).
+again (H-3 will keep its siblings).  A replica that has left, as it was asked to, ends by itself
+with exit code 0; whether it is started again is the crew's to say.
 """
 
 from __future__ import annotations
@@ -94,8 +95,13 @@ class ReplicaKeeper:
         self._spawned: dict[str, ProcMesh] = {}
         self._failed = asyncio.Event()
         self._failure: MeshFailure | None = None
-        self._stopping = asyncio.Event()
-        self._done = False
+        self._exited: set[str] = set()
+        self._stopping, self._heard = asyncio.Event(), asyncio.Event()
+        self._wanted, self._unwanted = asyncio.Event(), asyncio.Event()
+        self._gone = asyncio.Event()  # nothing of it runs
+        self._wanted.set()
+        self._gone.set()
+        self._asked_to_leave = self._done = False
         self.started: Start | None = None
         self.num_restarts = 0
 
@@ -108,7 +114,7 @@ class ReplicaKeeper:
             RestartsExhausted: It fails too often.
             DanausError: One of those that no start mends.
         """
-        while not self._stopping.is_set():
+        while await self._is_wanted():
             try:
                 results = await self._train_once()
                 self._done = True
@@ -127,13 +133,32 @@ class ReplicaKeeper:
                     break
                 if isinstance(error, SupervisionError):
                     await self._hear()
-            if self._failure is None and not self._stopping.is_set():
+            if self._failure is None and not self._unwanted.is_set():
                 # A death is written down where it is heard of.
                 self._journal.record(Event.REPLICA_FAILED, replica=self.replica_id, reason=why)
+            if self._has_left:
+                await self._siblings_end()
             await self._end()
-            if not self._stopping.is_set():
+            self._gone.set()
+            if not self._unwanted.is_set() and not self._asked_to_leave:
                 await self._wait_for_budget(why)
         return ()
+
+    async def _is_wanted(self) -> bool:
+        """Wait until the replica is wanted; false: it is not any more, for good."""
+        await self._wanted.wait()
+        return not self._stopping.is_set()
+
+    @property
+    def _has_left(self) -> bool:
+        return self._failure is not None and self._failure.exit_code == 0
+
+    async def _siblings_end(self) -> None:
+        """Let all ranks end that leave in good order: one may still be writing a checkpoint."""
+        everyone = set(self._procs.process_ids) if self._procs is not None else set()
+        while self._has_left and not self._exited >= everyone and not self._stopping.is_set():
+            self._heard.clear()
+            await self._heard.wait()
 
     async def _train_once(self) -> tuple[WorkerResult, ...]:
         """Start the workers once, and train.
@@ -142,12 +167,14 @@ class ReplicaKeeper:
             DanausError: Any of them failed.
         """
         self._failed.clear()
-        self._failure = None
-        host = await self._host(self._stopping)
+        self._failure, self._asked_to_leave = None, False
+        self._exited.clear()
+        host = await self._host(self._unwanted)
         incarnation = self._folder.next_incarnation(self.replica_id)
         job = self._job(self.replica_id, incarnation)
-        if self._stopping.is_set():
+        if self._unwanted.is_set():
             raise SupervisionError(self.replica_id, "it was stopped")
+        self._gone.clear()
         self._procs = procs = host.spawn_procs(
             per_host={"ranks": job.num_ranks}, name=self.replica_id, incarnation=incarnation
         )
@@ -205,8 +232,11 @@ class ReplicaKeeper:
             return
         self._record_exits(failure, procs.pids())
         if procs is self._procs:
-            self._failure = self._failure or failure
+            self._exited.update(failure.process_ids)
+            if self._failure is None or self._has_left:  # what came to harm has the word
+                self._failure = failure
             self._failed.set()
+            self._heard.set()
 
     async def strike(self, fault: Fault) -> None:
         """Have a worker strike itself with a resolved fault.
@@ -222,14 +252,40 @@ class ReplicaKeeper:
         except TimeoutError:
             raise DeadlinePassed(f"{self.replica_id} to answer", _STRIKE_LIMIT_S) from None
 
+    async def drain(self, reason: str, grace_s: float | None = None) -> None:
+        """Have the replica leave after the step in hand and stay away; return once it has ended.
+
+        Args:
+            reason: Who wants it, in words.
+            grace_s: Kill it after so many seconds; None: give it the time that its step takes.
+        """
+        self._asked_to_leave = True
+        self._wanted.clear()
+        self._unwanted.set()
+        if self._workers is not None and not self._gone.is_set():
+            asking = self._workers.slice(ranks=0).leave.call_one(reason).as_asyncio()
+            with contextlib.suppress(DanausError, TimeoutError):  # it ends, or hangs (P-3)
+                await asyncio.wait_for(asking, _STRIKE_LIMIT_S)
+        try:
+            await asyncio.wait_for(self._gone.wait(), grace_s)
+        except TimeoutError:
+            await self._end()
+            await self._gone.wait()
+
+    def resume(self) -> None:
+        """Have the replica train again."""
+        if not self._stopping.is_set():
+            self._unwanted.clear()
+            self._wanted.set()
+
     async def stop(self) -> None:
         """End the workers, and do not start them again.
 
         Those that still train are killed: they would not hear of a wish to stop before they are
         done, and whatever they write may break off anywhere.
         """
-        self._stopping.set()
-        self._failed.set()
+        for each in (self._stopping, self._unwanted, self._wanted, self._failed, self._heard):
+            each.set()
         await self._end()
 
     async def _end(self) -> None:
@@ -291,7 +347,7 @@ class ReplicaKeeper:
                 signal=failure.signal,
                 kind=failure.kind,
                 reason=failure.reason,
-                expected=False,
+                expected=failure.exit_code == 0,
             )
 
 

@@ -14,7 +14,10 @@ from collections.abc import Callable, Sequence
 
 from danaus.actor.attaching import HostTerms
 from danaus.actor.failure import MeshFailure
+from danaus.actor.identity import HostRef
 from danaus.actor.mesh import HostMesh
+from danaus.actor.process_runtime import get_runtime
+from danaus.app.crew_plan import next_host
 from danaus.app.events import Event
 from danaus.app.run_folder import RunFolder
 from danaus.app.settings import RunConfig
@@ -48,6 +51,9 @@ class RunHosts:
         self._lost: dict[int, float] = {}
         self._turns = tuple(asyncio.Lock() for _ in range(self._size))
         self._placed: dict[int, int] = {}
+        self._leaving: set[int] = set()
+        self._news = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def start(self) -> None:
         """Start the hosts, or join them.
@@ -55,6 +61,8 @@ class RunHosts:
         Raises:
             ConfigError: Not all can be had: which not, and why.
         """
+        self._loop = asyncio.get_running_loop()
+        get_runtime().on_host_news.append(self._hear_there)
         await asyncio.to_thread(self._job.apply)
         self._save_addresses()
         for rank in range(self._size if self._config.hosts else 0):
@@ -62,6 +70,8 @@ class RunHosts:
 
     async def end(self) -> None:
         """End all that was started on them."""
+        with contextlib.suppress(ValueError):
+            get_runtime().on_host_news.remove(self._hear_there)
         await asyncio.to_thread(self._job.kill)
 
     def failed(self, failure: MeshFailure) -> None:
@@ -69,9 +79,26 @@ class RunHosts:
         if failure.kind != "host_lost":
             return
         for rank in sorted({_host_of(each) for each in failure.process_ids}):
-            if rank not in self._lost:
-                self._lost[rank] = time.monotonic()
-                self._journal.record(Event.HOST_LOST, host=self._name(rank), reason=failure.reason)
+            self._lose(rank, failure.reason)
+
+    def _lose(self, rank: int, reason: str) -> None:
+        if rank not in self._lost:
+            self._lost[rank] = time.monotonic()
+            self._journal.record(Event.HOST_LOST, host=self._name(rank), reason=reason)
+        self._news.set()
+
+    def _hear_there(self, host: HostRef, why: str, is_lost: bool) -> None:
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._hear, host, why, is_lost)
+
+    def _hear(self, host: HostRef, why: str, is_lost: bool) -> None:
+        """Hear that a host ends once its replicas have left, or is lost."""
+        rank = int(host.name.removeprefix("host"))
+        if is_lost and rank in self._leaving:  # nothing of it is left that could fail with it
+            self._lose(rank, why)
+        elif not is_lost and rank not in self._leaving:
+            self._leaving.add(rank)
+            self._journal.record(Event.HOST_LEAVING, host=self._name(rank), reason=why)
 
     def agent_address(self, place: int) -> Address:
         """Return where the agent of a replica's host listens."""
@@ -98,31 +125,47 @@ class RunHosts:
                 if time.monotonic() - said_at >= _SAY_EVERY_S:
                     said_at = time.monotonic()
                     self._record_waiting(place, rank, refused)
-            rank = self._placed[place] = self._another(rank)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stopping.wait(), _TRY_EVERY_S)
+            rank = self._placed[place] = self._another(place)
+            await self._until_news(stopping)
         raise SupervisionError(self._config.replica_ids[place], "it was stopped")
 
     async def _ready(self, rank: int) -> HostMesh:
         async with self._turns[rank]:
-            if rank not in self._lost:
+            if rank not in self._lost and rank not in self._leaving:
                 return self._job.state().hosts.slice(hosts=rank)
+            if rank not in self._lost:
+                raise AddressRefused(self._name(rank), "it was asked to end, and is about to")
             host = await asyncio.to_thread(self._job.replace, "hosts", rank)
             away_s = time.monotonic() - self._lost.pop(rank)
+            self._leaving.discard(rank)
             self._save_addresses()
             if self._config.hosts:
                 self._record_joined(rank, away_s)
             return host
 
-    def _another(self, rank: int) -> int:
-        """Return the host to try next: another one, once this is away for too long (H-4)."""
-        limit_s = self._config.host_wait_s
-        living = [each for each in range(self._size) if each not in self._lost]
-        away_s = time.monotonic() - self._lost.get(rank, time.monotonic())
-        if limit_s is None or away_s < limit_s or not living:
-            return rank
-        used = list(self._placed.values())
-        return min(living, key=used.count)
+    async def _until_news(self, stopping: asyncio.Event) -> None:
+        """Wait until a host is lost, it is time to try again, or the event is set."""
+        self._news.clear()
+        waits = [asyncio.ensure_future(each.wait()) for each in (stopping, self._news)]
+        try:
+            await asyncio.wait(waits, timeout=_TRY_EVERY_S, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waits:
+                each.cancel()
+
+    def _another(self, place: int) -> int:
+        """Return the host to try next for a replica (H-4)."""
+        rank, now = self._placed[place], time.monotonic()
+        away_s = now - self._lost[rank] if rank in self._lost else None
+        others = [each for other, each in self._placed.items() if other != place]
+        usable = set(range(self._size)) - self._lost.keys() - self._leaving
+        return next_host(
+            rank,
+            tuple(others.count(each) if each in usable else None for each in range(self._size)),
+            away_s=away_s,
+            wait_s=self._config.host_wait_s,
+            leaves=rank in self._leaving and bool(self._config.hosts),
+        )
 
     # -- what is written down ------------------------------------------------------------------
 

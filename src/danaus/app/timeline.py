@@ -212,7 +212,7 @@ def _follows(event: Happening, fault: Fault) -> bool:
     if fault.incarnation is None or incarnation is None or fault.kind in _BITS:
         return True
     # Its death is told of the process that was hit, its return of a later one.
-    dies = event.name in _DEATHS
+    dies = event.name in (*_DEATHS, Event.LEAVE_ASKED, Event.REPLICA_LEFT)
     return incarnation == fault.incarnation if dies else incarnation > fault.incarnation
 
 
@@ -261,6 +261,8 @@ _TELL: dict[str, Callable[[Happening], str]] = {
     Event.HANG_NOTICED: lambda e: f"it is taken for hung: {e.text('reason')}".rstrip(": "),
     Event.PROCESS_EXITED: _told_exit,
     Event.SERVICE_EXITED: _told_exit,
+    Event.LEAVE_ASKED: lambda _: "it is to leave after the step in hand",
+    Event.REPLICA_LEFT: lambda e: f"it has left after step {e.text('step')}",
     Event.SERVICE_RESTARTED: lambda _: "the service answers again",
     Event.DIVERGENCE_FOUND: lambda e: f"fingerprints differ: {e.text('reason')}".rstrip(": "),
     Event.STEP_DISCARDED: lambda e: f"step {e.text('step')} is discarded at the vote",

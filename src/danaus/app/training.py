@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from danaus.actor.contexts import ProcessInfo
@@ -43,6 +44,7 @@ class RankTraining:
         self._open = contextlib.ExitStack()
         self._work: ReplicaWork | None = None
         self._inside: Inside | None = None
+        self._asked_to_leave: Callable[[str], None] | None = None
 
     def prepare(self) -> None:
         """Meet the other ranks and build what is trained."""
@@ -63,6 +65,18 @@ class RankTraining:
             if self._work is None or self._inside is None:
                 raise InternalError("P-6", "training was begun before it was prepared")
             return self._train(self._work, self._inside)
+
+    def leave(self, reason: str) -> None:
+        """Have this process leave the run after the step in hand; from any thread.
+
+        One that does not take part yet, and holds nothing, ends at once.
+
+        Raises:
+            SystemExit: It does.
+        """
+        if self._asked_to_leave is None:
+            raise SystemExit(0)
+        self._asked_to_leave(reason)
 
     def strike(self, fault: Fault) -> None:
         """Strike this process with a resolved fault; from any thread.
@@ -102,11 +116,14 @@ class RankTraining:
             Participant(place, work, plan, ledger=ledger, observer=recorder) as participant,
         ):
             recorder.started(self._choice, participant.snapshot_room_bytes)
+            self._asked_to_leave = lambda why: _ask_to_leave(recorder, participant, why)
             for attempt in participant.attempts():
                 for leaf in attempt.leaves():
                     gradient = work.compute_leaf(attempt.step, leaf.microbatches)
                     attempt.add(leaf, gradient, waited_s=work.take_waited_s())
             ledger.sync()
+            if participant.left:
+                raise SystemExit(0)  # in good order, whoever is there to be told
             return WorkerResult(participant.committed_step, work.sha256())
 
     def _place(self) -> Place:
@@ -123,6 +140,11 @@ class RankTraining:
             agent_address=proc.agent_address,
             process_id=proc.process_id,
         )
+
+
+def _ask_to_leave(recorder: Recorder, participant: Participant, why: str) -> None:
+    recorder.leave_asked(why)
+    participant.leave(why)
 
 
 def _data_address(proc: ProcessInfo, name: str) -> str:

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Any
 
 from danaus.actor.endpoints import Actor, concurrent_endpoint, endpoint
+from danaus.actor.notice import on_terminate
 from danaus.app.chaos_fault import Fault
 from danaus.app.run_result import WorkerResult
 from danaus.core.errors import ConfigError, InternalError
@@ -66,6 +67,7 @@ class ReplicaWorker(Actor):
     def __init__(self, job: WorkerJob) -> None:
         self._job = job
         self._training: Any = None
+        on_terminate(lambda: self._leave("it was asked to end (SIGTERM)"))
 
     @endpoint
     def prepare(self) -> None:
@@ -85,6 +87,16 @@ class ReplicaWorker(Actor):
             raise InternalError("P-6", "a worker was told to train before it was prepared")
         result: WorkerResult = self._training.train()
         return result
+
+    @concurrent_endpoint
+    def leave(self, reason: str) -> None:
+        """Leave the run after the step in hand; this process ends by itself then, with code 0."""
+        self._leave(reason)
+
+    def _leave(self, reason: str) -> None:
+        if self._training is None:
+            raise SystemExit(0)
+        self._training.leave(reason)
 
     @concurrent_endpoint
     def strike(self, fault: Fault) -> None:

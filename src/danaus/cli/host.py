@@ -15,7 +15,8 @@ from danaus.wire.secret import Secret
 
 @dataclass(frozen=True, kw_only=True)
 class HostCommand:
-    """Wait to be joined by a controller that holds the same secret; Ctrl-C ends everything.
+    """Wait to be joined by a controller that holds the same secret; Ctrl-C ends everything at
+    once, SIGTERM once the replica that trains here has left its run, after the step in hand.
 
     Args:
         listen: Where to listen, as in tcp:10.77.0.10:4500: an address that the other hosts dial.

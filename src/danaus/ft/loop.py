@@ -152,7 +152,7 @@ class Loop:
         try:
             for attempt in self._participant.attempts():
                 yield Step(attempt, self._work)
-            if self._participant.committed_step < self._num_steps:
+            if not self._participant.left and self._participant.committed_step < self._num_steps:
                 raise NoQuorum(
                     "the run is finished, and this replica came too late to learn its state",
                     "take the trained model from one that was there",

@@ -71,6 +71,12 @@ class Observer:
     def restore_failed(self, step: int, reason: str) -> None:
         """The checkpoint of ``step`` cannot be restored; an older one is tried."""
 
+    def leaving(self, step: int, epoch: Epoch | None, reason: str, *, save: bool) -> None:
+        """This process leaves the run after ``step``, as it was asked to.
+
+        ``save``: nobody else holds the state, and it is to be written to the disk now.
+        """
+
     def learning(self, step: int, donors: tuple[str, ...]) -> None:
         """This process begins to fetch the state of ``step``."""
 

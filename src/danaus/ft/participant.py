@@ -33,14 +33,14 @@ from danaus.ft.notices import Notices
 from danaus.ft.observer import Moment, Observer
 from danaus.ft.place import Place
 from danaus.ft.scrutiny import Scrutiny
+from danaus.ft.settling import settle_checkpoint
 from danaus.ft.step import StepMachine
-from danaus.ft.step_events import Votes
 from danaus.ft.step_plan import StepPlan
 from danaus.ft.stopwatch import Stopwatch
 from danaus.ft.work import StepResult, Work
 from danaus.quorum.candidates import parse_candidates
 from danaus.quorum.client import QuorumClient
-from danaus.quorum.messages import Epoch
+from danaus.quorum.messages import Announcement, Epoch
 from danaus.wire.address import Address, advertised
 from danaus.wire.blocking import PeerListener
 from danaus.wire.position import Phase
@@ -88,7 +88,7 @@ class Participant:
         self._observer = observer or Observer()
         self._spent = Stopwatch()
         self._num_tries = 0
-        self._at = (0, Phase.START)
+        self._at, self.left = (0, Phase.START), ""
         secret = Secret.load(place.secret_path)
         self._listener = PeerListener(Address.parse(place.data_address), secret)
         self._notices = Notices()
@@ -175,8 +175,12 @@ class Participant:
         """Memory that snapshots for learners may take; beyond it a donor pauses (H-2)."""
         return self._healer.room_bytes
 
+    def leave(self, reason: str) -> None:
+        """Have ``attempts`` end after the step in hand, and ``left`` say why; from any thread."""
+        self._client.leave(reason)
+
     def attempts(self) -> Iterator[Attempt]:
-        """Hand out tries of steps until the run is done.
+        """Hand out tries of steps until the run is done, or this process has left it.
 
         After the body of the loop has computed its leaves, the step is reduced, voted and applied
         or discarded; a discarded step comes again, with the same samples.
@@ -185,7 +189,7 @@ class Participant:
         while todo:
             order = todo.popleft()
             if isinstance(order, on.Finish):
-                self._enter(order.step, Phase.DONE)
+                self._finish(order)
                 return
             if isinstance(order, on.Compute):
                 yield self._begin(order)
@@ -205,12 +209,11 @@ class Participant:
     def _begin(self, order: on.Compute) -> Attempt:
         self._num_tries = order.attempt
         self._enter(order.step, Phase.COMPUTE)
-        folder = self._crew.folder(self._work.num_gradient_elements)
         self._attempt = Attempt(
             order.step,
             self._crew.run,
             leaf_size=self._plan.leaf_size,
-            folder=folder,
+            folder=self._crew.folder(self._work.num_gradient_elements),
             stopped=lambda leaf: self._stop_before(order, leaf),
             audited=self._scrutiny.audited(order, self._crew.shares.runs, self._crew.hosts),
         )
@@ -247,7 +250,14 @@ class Participant:
         self._enter(self.committed_step, Phase.JOIN)
         unreached, self._crew.unreached = self._crew.unreached, ()  # said once
         report = msgspec.structs.replace(self._machine.report(), unreached=unreached)
-        return on.Announced(self._client.join(report))
+        told = self._client.join(report)
+        return on.Announced(told) if isinstance(told, Announcement) else told
+
+    def _finish(self, order: on.Finish) -> None:
+        if order.left:
+            self._observer.leaving(order.step, order.epoch, order.left, save=order.save)
+        self.left = order.left
+        self._enter(order.step, Phase.DONE)
 
     def _form(self, order: on.FormGroup) -> on.Event | None:
         told = order.announcement
@@ -289,27 +299,10 @@ class Participant:
             return on.VotesBroken(ballot.epoch, ballot.step, str(broken), seen)
         self._observer.moment(Moment.VOTED, ballot.step)
         self._scrutiny.look(ballot, votes)
-        self._settle_checkpoint(ballot.step - 1, votes)
+        me, step = self._place, ballot.step - 1
+        if settled := settle_checkpoint(step, votes, me, work=self._work, told=self._observer):
+            self._machine.handle(settled)
         return on.VotesIn(ballot.epoch, ballot.step, votes)
-
-    def _settle_checkpoint(self, step: int, votes: Votes) -> None:
-        """See whether a checkpoint is of the state that all members turn out to share (Q-9).
-
-        It may be restored then; one that was written of a flipped bit must not stay.
-        """
-        written = self._work.checkpointed(step)
-        if not written:
-            return
-        rank = self._place.rank
-        shared = {vote.fingerprint for member, vote in votes.items() if member.rank == rank}
-        if shared == {written}:
-            self._machine.handle(on.CheckpointWritten(step, written))
-        elif len(shared) == 1:
-            self._work.drop_checkpoint(step)
-            reason = (
-                f"written of a state with fingerprint {written}, all members have {min(shared)}"
-            )
-            self._observer.checkpoint_dropped(step, reason)
 
     def _apply(self, order: on.Apply) -> on.Event:
         self._enter(order.step, Phase.APPLY)

@@ -21,7 +21,6 @@ Invariants:
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +29,7 @@ import msgspec
 from danaus.core.errors import InternalError
 from danaus.ft.course import read_course
 from danaus.ft.holding import SPOILED, Restorable, State
+from danaus.ft.stage import Stage
 from danaus.ft.step_events import (
     Aborted,
     Announced,
@@ -64,26 +64,20 @@ from danaus.ft.step_events import (
     VotesIn,
 )
 from danaus.ft.tally import tally
-from danaus.quorum.messages import Announcement, Epoch, MemberId, OpenStep, StepReport, Vote
+from danaus.quorum.messages import (
+    Announcement,
+    Epoch,
+    MemberId,
+    OpenStep,
+    Released,
+    StepReport,
+    Vote,
+)
 from danaus.quorum.resolve import resolve
 
 __all__ = ["Stage", "StepMachine", "resolve"]
 
 Instructions = tuple[Instruction, ...]
-
-
-class Stage(enum.Enum):
-    """What a member is doing."""
-
-    NEW = "new"
-    JOINING = "joining"
-    APPLYING = "applying"
-    RESTORING = "restoring"
-    LEARNING = "learning"
-    COMPUTING = "computing"
-    REDUCING = "reducing"
-    VOTING = "voting"
-    FINISHED = "finished"
 
 
 class StepMachine:
@@ -170,6 +164,12 @@ class StepMachine:
         self._last_epoch = told.epoch
         # What answers no ask rests on a report that no longer holds; it is never followed.
         return self._follow(told) if asked else ()
+
+    def _released(self, event: Released) -> Instructions:
+        if self.stage is not Stage.JOINING:
+            return ()
+        self.stage = Stage.FINISHED
+        return (Finish(self.state.step, event.reason, event.save, self.state.epoch),)
 
     def _change_known(self, event: ChangeKnown) -> Instructions:
         if event.epoch == self.epoch:
@@ -382,6 +382,7 @@ class StepMachine:
 _HANDLERS: dict[type, Callable[[StepMachine, Any], Instructions]] = {
     Started: StepMachine._started,
     Announced: StepMachine._announced,
+    Released: StepMachine._released,
     ChangeKnown: StepMachine._change_known,
     Computed: StepMachine._computed,
     ComputeFailed: StepMachine._compute_failed,

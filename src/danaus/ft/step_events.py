@@ -15,7 +15,15 @@ from collections.abc import Mapping
 import msgspec
 
 from danaus.ft.audit import Audited
-from danaus.quorum.messages import Announcement, Epoch, Learner, MemberId, StepReport, Vote
+from danaus.quorum.messages import (
+    Announcement,
+    Epoch,
+    Learner,
+    MemberId,
+    Released,
+    StepReport,
+    Vote,
+)
 
 
 class Ballot(msgspec.Struct, frozen=True):
@@ -186,6 +194,7 @@ class CheckpointWritten(msgspec.Struct, frozen=True):
 Event = (
     Started
     | Announced
+    | Released
     | ChangeKnown
     | Computed
     | ComputeFailed
@@ -293,9 +302,16 @@ class Serve(msgspec.Struct, frozen=True):
 
 
 class Finish(msgspec.Struct, frozen=True):
-    """The run is done: every member has committed its last step."""
+    """The run is done: every member has committed its last step.
+
+    Or it goes on without this process, which has ``left`` it, for that reason.  ``save``: nobody
+    else holds the state of ``step``, committed in ``epoch``; it is to be written to the disk.
+    """
 
     step: int
+    left: str = ""
+    save: bool = False
+    epoch: Epoch | None = None
 
 
 Instruction = (

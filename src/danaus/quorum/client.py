@@ -50,6 +50,7 @@ from danaus.quorum.messages import (
     QuorumRecord,
     Refused,
     Register,
+    Released,
     Seat,
     StepReport,
     Waiting,
@@ -81,7 +82,7 @@ class _Ask:
 
     report: StepReport
     shrink_only: bool
-    answer: Announcement | Refused | None = None
+    answer: Announcement | Refused | Released | None = None
 
     def takes(self, told: Announcement, seat: Seat) -> bool:
         """Tell whether an announcement answers this ask."""
@@ -129,6 +130,7 @@ class QuorumClient:
         self._ask: _Ask | None = None
         self._number = 0
         self._standing: QuorumRecord | None = None
+        self._leaves = ""
         self._away, self._away_since = "not reached yet", time.monotonic()
         self._waiting = ""
         self._ended = False
@@ -143,8 +145,8 @@ class QuorumClient:
 
     def join(
         self, report: StepReport, deadline: Deadline | None = None, *, shrink_only: bool = False
-    ) -> Announcement:
-        """Ask for the next quorum and wait for it.
+    ) -> Announcement | Released:
+        """Ask for the next quorum and wait for it, or to be let go after ``leave``.
 
         Args:
             report: What this member says of itself; joining promises no vote in an older epoch.
@@ -179,8 +181,12 @@ class QuorumClient:
         return ask.answer
 
     def leave(self, reason: str) -> None:
-        """Ask to be left out of the next quorum (drain); the step in hand is finished first."""
-        self._call(lambda: self._say(Leave(self._seat.member, reason)))
+        """Ask to be left out of the next quorum (drain); the step in hand is finished first.
+
+        ``join`` returns ``Released`` then.  A service that is away is told once it is back.
+        """
+        self._leaves = self._leaves or reason or "it was asked to"
+        self._call(self._say_leaves)
 
     def tell(self, finding: Finding) -> None:
         """Tell what the votes say of a member; lost while the service is away."""
@@ -280,6 +286,7 @@ class QuorumClient:
         session.on_reconnect = self._back
         self._back()
         self._say(Register(self._seat, self._standing))
+        self._say_leaves()
         self._send_ask()
 
     async def _listen(self, session: Session) -> None:
@@ -315,6 +322,10 @@ class QuorumClient:
             with contextlib.suppress(ChannelClosed):
                 self._session.send([FROM_REPLICA.encode(message)])
 
+    def _say_leaves(self) -> None:
+        if self._leaves:
+            self._say(Leave(self._seat.member, self._leaves))
+
     def _send_ask(self) -> None:
         with self._changed:
             ask = self._ask
@@ -336,7 +347,7 @@ class QuorumClient:
         match message:
             case Announcement():
                 self._announced(message)
-            case Refused():
+            case Refused() | Released():
                 with self._news():
                     if self._ask is not None:
                         self._ask.answer = message

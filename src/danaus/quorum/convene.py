@@ -27,6 +27,7 @@ from danaus.quorum.forming import (
     outsiders,
     why_restore,
 )
+from danaus.quorum.leaving import release_alone, release_last, release_outsiders
 from danaus.quorum.messages import AbortExchange, Announcement, Outcome, Refused
 from danaus.quorum.resolve import follows, resolve
 from danaus.quorum.roster import Incarnation, incarnation_of
@@ -38,6 +39,7 @@ WRONG_LIMIT = 2
 
 def convene(s: Situation) -> None:
     """Form the next quorum if that can be done now; else tell who asks why not."""
+    release_outsiders(s)
     if not s.roster.joined():
         return
     if s.stopped is not None:
@@ -46,11 +48,15 @@ def convene(s: Situation) -> None:
     if blocked := _must_wait_first(s):
         s.tell(blocked)
         return
+    if release_last(s):
+        return
     outcome = open_outcome(s)
     view = view_of(s, outcome)
     decision = decide(view, s.now)
     blocked = decision.reason if decision.members is None else _fences(s)
     if blocked:
+        if decision.members is None:
+            release_alone(s)
         s.tell(blocked)
         return
     _conclude(s, decision, view=view, outcome=outcome)
@@ -134,6 +140,7 @@ def _late_learners(s: Situation) -> set[Incarnation]:
         if not s.roster.has_joined(of)
         and not s.roster.loss(of)
         and not s.roster.shut_out.get(of)
+        and of not in s.roster.departing
         and s.roster.is_newest(of)
     }
 
@@ -242,7 +249,7 @@ def _judge_learners(
     for of in sorted({incarnation_of(learner.seat.member) for learner in s.holding()}):
         if of in s.episode.judged or s.roster.loss(of) or not s.roster.is_newest(of):
             continue
-        if of in s.roster.left_out:
+        if of in s.roster.left_out or of in s.roster.leaving:
             continue  # that it does not take part says nothing of what it learned
         s.episode.judged.add(of)
         if of[0] in agreement.holders:
@@ -305,6 +312,7 @@ def _answer(s: Situation, told: Announcement) -> None:
         process.join, process.told, process.answered_at = None, "", s.now
     s.out.append(Persist(Saved(told, s.diverged)))
     s.out.append(Announce(told, tuple(sorted(seat.member for seat in seats))))
+    release_outsiders(s)
 
 
 def take_back(s: Situation, reason: str) -> None:

@@ -20,6 +20,7 @@ from danaus.quorum.messages import (
     MemberId,
     QuorumRecord,
     Refused,
+    Released,
     Seat,
 )
 
@@ -243,6 +244,14 @@ class Refuse:
 
 
 @dataclass(frozen=True, slots=True)
+class Release:
+    """Tell askers that were to leave that they may end."""
+
+    members: tuple[MemberId, ...]
+    message: Released
+
+
+@dataclass(frozen=True, slots=True)
 class ProbeProcess:
     """Ask the process's host agent whether it lives; a death comes back as ``DeathReported``."""
 
@@ -293,6 +302,7 @@ Instruction = (
     | Abort
     | TellWaiting
     | Refuse
+    | Release
     | ProbeProcess
     | Fence
     | NoteDivergence

@@ -186,7 +186,7 @@ class Join(msgspec.Struct, frozen=True, tag="join"):
 
 
 class Leave(msgspec.Struct, frozen=True, tag="leave"):
-    """Ask to be left out of the next quorum (drain)."""
+    """Ask to be left out of the next quorum (drain); ``Released`` answers the next ask."""
 
     member: MemberId
     reason: str
@@ -246,5 +246,17 @@ class NotLeading(msgspec.Struct, frozen=True, tag="not_leading"):
     reason: str
 
 
+class Released(msgspec.Struct, frozen=True, tag="released"):
+    """Nobody counts on this process any more: it may end, as it was asked to.
+
+    ``save``: nobody else holds the state; write it to the disk before that.
+    """
+
+    reason: str
+    save: bool = False
+
+
 FromReplica = Register | Heartbeat | Join | Leave | Finding
-FromService = Announcement | ChangePending | AbortExchange | Waiting | Refused | NotLeading
+FromService = (
+    Announcement | ChangePending | AbortExchange | Waiting | Refused | Released | NotLeading
+)

@@ -20,6 +20,7 @@ from danaus.quorum.events import (
     NoteFinding,
     NotifyPending,
     Refuse,
+    Release,
     TellWaiting,
 )
 from danaus.quorum.messages import MemberId, Seat
@@ -135,6 +136,15 @@ def _refused(said: Refuse) -> tuple[str, Facts]:
     }
 
 
+def _released(said: Release) -> tuple[str, Facts]:
+    told = said.message
+    return "quorum_released", {
+        "reason": told.reason,
+        "save": told.save,
+        "told": _names(said.members),
+    }
+
+
 def _diverged(said: NoteDivergence) -> tuple[str, Facts]:
     return "divergence_found", {
         "step": said.step,
@@ -161,6 +171,7 @@ _LINES: dict[type, Callable[[Any], tuple[str, Facts]]] = {
     Abort: _aborted,
     Fence: _fenced,
     Refuse: _refused,
+    Release: _released,
     NoteDivergence: _diverged,
     NoteFinding: _found,
 }

@@ -47,9 +47,10 @@ class Roster:
     """All processes of the run, living and dead.
 
     ``exited`` are those of the dead that came to their end by themselves.
-    ``shut_out`` names incarnations that are not asked any more, and why: a drain, or a state
-    that stays wrong.  ``pauses`` are those that may ask again at a moment, ``left_out`` those that
-    do not reach the others, and why.
+    ``shut_out`` names incarnations that are not asked any more, and why: a state that stays
+    wrong.  ``leaving`` are those that were asked to leave, and why, ``departing`` those of them
+    that may go.  ``pauses`` are those that may ask again at a moment, ``left_out`` those that do
+    not reach the others, and why.
     """
 
     processes: dict[MemberId, Process] = field(default_factory=dict)
@@ -57,6 +58,8 @@ class Roster:
     exited: set[MemberId] = field(default_factory=set)
     unreachable: dict[MemberId, str] = field(default_factory=dict)
     shut_out: dict[Incarnation, str] = field(default_factory=dict)
+    leaving: dict[Incarnation, str] = field(default_factory=dict)
+    departing: dict[Incarnation, str] = field(default_factory=dict)
     pauses: dict[Incarnation, float] = field(default_factory=dict)
     left_out: dict[Incarnation, str] = field(default_factory=dict)
     newest: dict[str, int] = field(default_factory=dict)
@@ -200,6 +203,11 @@ class Roster:
         asked = {p.seat.member.rank for p in ranks if p.join is not None or p.refused}
         return bool(ranks) and asked >= set(range(ranks[0].seat.num_ranks))
 
+    def ends_in_order(self, of: Incarnation) -> bool:
+        """Tell whether an incarnation leaves, and none of its ranks has come to harm."""
+        lost = [p.seat.member for p in self.ranks(of) if self.lost(p.seat.member)]
+        return of in self.leaving and self.exited.issuperset(lost)
+
     def living(self) -> set[Incarnation]:
         """Return the newest incarnations that are not lost."""
         return {of for of in self.newest.items() if not self.loss(of)}
@@ -213,6 +221,8 @@ class Roster:
         why = self.shut_out.get(of) or self.left_out.get(of)
         if why and self.has_promised(of):
             return why  # one that has not asked is waited for: nobody unfenced is left behind
+        if (why := self.departing.get(of)) and self.has_promised(of):
+            return f"leaves: {why}"  # likewise
         until = self.pauses.get(of, now)
         return f"tries to learn again in {until - now:.1f} s" if until > now else ""
 

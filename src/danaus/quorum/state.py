@@ -53,6 +53,7 @@ from danaus.quorum.events import (
     Unreachable,
     WakeAt,
 )
+from danaus.quorum.leaving import departing, wake
 from danaus.quorum.messages import AbortExchange, Epoch, Join, MemberId, Refused
 from danaus.quorum.progress import Quiet
 from danaus.quorum.roster import Incarnation, Process, incarnation_of
@@ -153,6 +154,7 @@ class QuorumMachine:
             self._restless = False
             watch_processes(s)
             s.roster.leave_out(s.rifts.left_out(s.roster.living(), s.now), s.now)
+            s.roster.departing = departing(s)
             convene(s)
             s.tell("")
             tell_members(s)
@@ -214,6 +216,8 @@ class QuorumMachine:
             self._restless = remind(s, member)
         elif event.standing < previous.epoch and any(p.member == member for p in s.told()):
             s.announce_again(process.seat)
+        elif incarnation_of(member) in s.roster.leaving:
+            return  # it was let go, and has yet to end
         elif event.standing < previous.epoch and not s.finished:
             reason = f"epoch {event.standing} has ended, {previous.epoch} stands without it"
             s.out.append(Abort((member,), AbortExchange(event.standing, (), reason)))
@@ -255,7 +259,10 @@ class QuorumMachine:
         return s.stopped
 
     def _leave_asked(self, event: LeaveAsked) -> None:
-        self._send_away(incarnation_of(event.member), f"leaves: {event.reason}")
+        s, of = self._s, incarnation_of(event.member)
+        if event.member in s.roster.processes:
+            s.roster.leaving.setdefault(of, event.reason)
+            wake(s, of)
 
     def _send_away(self, of: Incarnation, reason: str) -> None:
         """Ask a replica no more: it ends with its next ask, or with one that is outstanding."""

@@ -33,7 +33,7 @@ def watch_processes(s: Situation) -> None:
         of = incarnation_of(member)
         if not s.roster.is_newest(of):
             s.fence(process, f"replaced by {of[0]}#{s.roster.newest[of[0]]}")
-        elif loss := s.roster.loss(of):
+        elif (loss := s.roster.loss(of)) and not s.roster.ends_in_order(of):
             s.fence(process, f"its replica {loss}")
         if process.fenced_at is not None and s.now - process.fenced_at >= s.settings.fence_limit_s:
             within = f"not killed within {s.settings.fence_limit_s:g} s"
@@ -144,6 +144,8 @@ def _why_change(s: Situation, members: Iterable[MemberId]) -> str:
     for of in sorted(inside):
         if reason := s.roster.shut_out.get(of):
             return f"{of[0]} {reason}"
+        if (reason := s.roster.leaving.get(of)) and not s.roster.loss(of):
+            return f"{of[0]} leaves: {reason}"
     for of in sorted(s.roster.newest.items()):
         if of not in inside and s.roster.has_joined(of) and not s.roster.gone(of, s.now):
             return f"{of[0]}#{of[1]} is ready to join"

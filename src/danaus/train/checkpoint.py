@@ -35,6 +35,7 @@ from danaus.core.errors import CheckpointDamaged, ConfigError
 _FINAL = re.compile(r"step-(\d{6,})")
 _PARTIAL = re.compile(r"\.(?:writing|removing)-(\d{6,})-.*")
 _MANIFEST = "manifest.json"
+OTHERS_WRITE = "other ranks have yet to write"
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -136,7 +137,7 @@ class Checkpoints:
             return Written(step, False, f"{partial.name}: {error.strerror or error}")
         if complete:
             self.prune()
-        return Written(step, complete, "" if complete else "other ranks have yet to write")
+        return Written(step, complete, "" if complete else OTHERS_WRITE)
 
     def _finish(self, step: int, partial: Path, writer: Writer) -> bool:
         """Give the checkpoint its name if every part is there."""

@@ -24,6 +24,7 @@ from danaus.quorum.messages import (
     Announcement,
     ChangePending,
     MemberId,
+    Released,
     Seat,
     StepReport,
 )
@@ -197,7 +198,7 @@ class MemberThread:
             agent.alive.add(self.process_id)
         self.changes: queue.Queue[ChangePending] = queue.Queue()
         self.aborts: queue.Queue[AbortExchange] = queue.Queue()
-        self.answers: queue.Queue[Announcement | Exception] = queue.Queue()
+        self.answers: queue.Queue[Announcement | Released | Exception] = queue.Queue()
         self.client = QuorumClient(
             service.address,
             service.secret,
@@ -226,6 +227,9 @@ class MemberThread:
             told = self.client.join(self.report, Deadline.after(LIMIT_S))
         except Exception as error:
             self.answers.put(error)
+            return
+        if isinstance(told, Released):
+            self.answers.put(told)
             return
         if follows(self.report, told.outcome):
             self.become(committed_step=told.outcome.step, fingerprint=f"f{told.outcome.step}")

@@ -16,7 +16,7 @@ from danaus.core.clock import Deadline
 from danaus.core.errors import ChannelClosed, DeadlinePassed, NoQuorum, ServiceLost
 from danaus.quorum.client import QuorumClient
 from danaus.quorum.disk import QuorumDisk
-from danaus.quorum.messages import Epoch, OpenStep, StepReport
+from danaus.quorum.messages import Epoch, OpenStep, Released, StepReport
 from danaus.wire.lifecycle import ProcessPosition
 from danaus.wire.position import Phase
 
@@ -337,6 +337,22 @@ def test_a_drained_member_is_told_to_end(service: ServiceProcess, members: Membe
     a.ask()
     b.ask()
     assert names(a.answer()) == ["a"]
-    error = b.answers.get(timeout=LIMIT_S)
-    assert isinstance(error, NoQuorum)
-    assert "drain" in error.reason
+    released = b.answers.get(timeout=LIMIT_S)
+    assert isinstance(released, Released)
+    assert "drain" in released.reason
+    assert not released.save
+
+
+def test_who_leaves_while_the_service_is_away_is_let_go_by_the_next(
+    service: ServiceProcess, members: Members
+) -> None:
+    service.start()
+    a, b = members.add("a"), members.add("b")
+    members.form(a, b)
+    service.end(signal.SIGKILL)
+    b.client.leave("drain of its host")
+    a.ask()
+    b.ask()
+    service.start()
+    assert names(a.answer()) == ["a"]
+    assert isinstance(b.answers.get(timeout=LIMIT_S), Released)

@@ -23,6 +23,7 @@ from danaus.quorum.events import (
     QuorumSettings,
     Refuse,
     Registered,
+    Release,
     Saved,
     TellWaiting,
     TimePassed,
@@ -35,6 +36,7 @@ from danaus.quorum.messages import (
     OpenStep,
     QuorumRecord,
     Refused,
+    Released,
     Seat,
     StepReport,
 )
@@ -65,6 +67,7 @@ class Peer:
     number: int = 0
     told: Announcement | None = None
     refused: Refused | None = None
+    released: Released | None = None
     pending: str = ""
     aborted: str = ""
     waiting: str = ""
@@ -154,6 +157,9 @@ class Town:
             case Refuse():
                 for peer in self._known(said.members):
                     peer.refused, peer.asking = said.message, False
+            case Release():
+                for peer in self._known(said.members):
+                    peer.released, peer.asking = said.message, False
             case NotifyPending():
                 for peer in self._known(said.members):
                     peer.pending = said.message.reason

@@ -14,7 +14,6 @@ from danaus.quorum.events import (
     Fence,
     HangSuspected,
     JoinAsked,
-    LeaveAsked,
     NotifyPending,
     ProbeProcess,
     QuorumSettings,
@@ -282,18 +281,6 @@ def test_a_newer_incarnation_does_not_confirm_that_all_are_dead() -> None:
     town.do(DeathReported(a.member, "ended by SIGKILL"))
     assert newer.told is not None
     assert (newer.told.start, newer.told.committed_step) == ("restore", 2)
-
-
-def test_who_leaves_is_left_out_after_the_step() -> None:
-    town = Town()
-    a, b = town.start("a", "b")
-    town.do(LeaveAsked(b.member, "drain of its host"))
-    assert a.pending == b.pending == "b leaves: drain of its host"
-    assert a.aborted == ""
-    town.join(a, b)
-    assert names(a.told) == ["a"]
-    assert b.refused is not None
-    assert "drain" in b.refused.reason
 
 
 def test_a_replica_joins_with_all_its_ranks_and_dies_with_one() -> None:

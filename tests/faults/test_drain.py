@@ -1,0 +1,135 @@
+"""Who is asked to leave finishes its step: no step is discarded, nobody waits, the bits stay."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from danaus.app.events import Event
+from danaus.testing.faults import Pace
+from danaus.testing.runs import Shape, running, small_run
+
+STEP_S = 0.3
+
+
+@pytest.fixture
+def paced(tmp_path):
+    """Return a run whose steps take their time until the file ``fast`` is there."""
+
+    def make(shape, **more):
+        pace = Pace(STEP_S, until=tmp_path / "fast")
+        observers = {f"replica-{n}": (pace,) for n in range(8)}
+        return small_run(tmp_path / "run", shape, observers=observers, **more)
+
+    return make
+
+
+def worker(watch, host):
+    return next(pid for name, pid in watch.pids(host).items() if "/" in name)
+
+
+def nothing_is_lost(watch):
+    assert not watch.events(Event.STEP_DISCARDED)
+    assert not watch.events("quorum_aborted")
+    assert not watch.events("quorum_fenced")
+    assert not watch.events(Event.RUN_RESUMED)
+
+
+def has_left(watch, replica, incarnation=0, num_ranks=1):
+    """Wait until a replica has left and ended by itself; return the line that says it left."""
+
+    def ended():
+        lines = watch.events(Event.PROCESS_EXITED, replica=replica, incarnation=incarnation)
+        return lines if len(lines) == num_ranks else ()
+
+    for line in watch.until(f"the end of {replica}", ended):
+        assert (line["exit_code"], line["expected"]) == (0, True), line
+    return watch.events(Event.REPLICA_LEFT, replica=replica, incarnation=incarnation)[-1]
+
+
+@pytest.mark.timeout(240)
+def test_a_worker_and_a_host_that_get_sigterm_leave_after_their_step(paced, undisturbed, tmp_path):
+    run = paced(Shape(replicas=3, leaves=3, steps=100))
+    with running(run) as going:
+        watch = going.watch
+        watch.until_members(3, limit_s=60)
+        os.kill(worker(watch, 1), signal.SIGTERM)
+        left = has_left(watch, "replica-1")
+        assert "SIGTERM" in left["reason"]
+        assert not left["saved"]
+        watch.until_members(3)
+        os.kill(watch.pids(2)["agent"], signal.SIGTERM)
+        has_left(watch, "replica-2")
+        watch.until("host 2 to be lost", lambda: watch.events(Event.HOST_LOST, host="host2"))
+        watch.until_members(3, limit_s=60)
+        nothing_is_lost(watch)
+        (tmp_path / "fast").touch()
+        assert going.result(120).sha256 == undisturbed(run)
+
+
+@pytest.mark.timeout(240)
+def test_the_last_member_writes_a_checkpoint_before_it_ends(paced, undisturbed, tmp_path):
+    run = paced(Shape(replicas=1, ranks=2, leaves=3, steps=24))
+    with running(run) as going:
+        watch = going.watch
+        watch.until_step(5, limit_s=60)
+        os.kill(worker(watch, 0), signal.SIGTERM)
+        left = has_left(watch, "replica-0", num_ranks=2)
+        step = left["step"]
+        assert left["saved"]
+        assert watch.events(Event.CHECKPOINT_WRITTEN, step=step)
+        resumed = watch.until("a new start", lambda: watch.events(Event.RUN_RESUMED))
+        assert {line["step"] for line in resumed} == {step}
+        assert not watch.events(Event.STEP_DISCARDED)
+        (tmp_path / "fast").touch()
+        assert going.result(120).sha256 == undisturbed(run)
+
+
+@pytest.mark.timeout(240)
+def test_who_is_killed_or_hangs_while_it_leaves_is_dead_like_any_other(
+    paced, undisturbed, tmp_path
+):
+    run = paced(Shape(replicas=3, leaves=3, steps=100))
+    with running(run) as going:
+        watch = going.watch
+        watch.until_members(3, limit_s=60)
+        victim = worker(watch, 1)
+        os.kill(victim, signal.SIGTERM)
+        os.kill(victim, signal.SIGKILL)
+        killed = watch.until("a death", lambda: watch.events(Event.PROCESS_EXITED, incarnation=0))
+        assert killed[0]["signal"] == "SIGKILL"
+        watch.until_members(2)
+        watch.until_members(3, limit_s=60)
+        victim = worker(watch, 2)
+        os.kill(victim, signal.SIGTERM)
+        os.kill(victim, signal.SIGSTOP)
+        watch.until(
+            "the end of one that hangs",
+            lambda: watch.events(Event.PROCESS_EXITED, replica="replica-2", signal="SIGKILL"),
+            limit_s=30,
+        )
+        watch.until_members(3, limit_s=60)
+        (tmp_path / "fast").touch()
+        assert going.result(120).sha256 == undisturbed(run)
+
+
+@pytest.mark.timeout(240)
+def test_two_leave_at_once_and_one_while_the_service_is_away(paced, undisturbed, tmp_path):
+    run = paced(Shape(replicas=3, leaves=3, steps=100))
+    with running(run) as going:
+        watch = going.watch
+        watch.until_members(3, limit_s=60)
+        for host in (0, 2):
+            os.kill(worker(watch, host), signal.SIGTERM)
+        has_left(watch, "replica-0")
+        has_left(watch, "replica-2")
+        watch.until_members(3, limit_s=60)
+        os.kill(watch.service_pid(), signal.SIGKILL)
+        os.kill(worker(watch, 1), signal.SIGTERM)
+        has_left(watch, "replica-1")
+        watch.until_members(3, limit_s=60)
+        nothing_is_lost(watch)
+        (tmp_path / "fast").touch()
+        assert going.result(120).sha256 == undisturbed(run)
