@@ -14,6 +14,8 @@ _HOMES = {
     "Diverged": "danaus.core.errors",
     "Leaf": "danaus.ft.attempt",
     "Ledger": "danaus.ft.ledger",
+    "LighthouseClient": "danaus.ft.lighthouse",
+    "LighthouseServer": "danaus.ft.lighthouse",
     "Loop": "danaus.ft.loop",
     "Manager": "danaus.ft.managing",
     "ManagerOptions": "danaus.ft.managed_place",

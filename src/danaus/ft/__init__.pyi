@@ -9,6 +9,8 @@ from danaus.ft.data_parallel import DistributedDataParallel as DistributedDataPa
 from danaus.ft.ledger import Committed as Committed
 from danaus.ft.ledger import Ledger as Ledger
 from danaus.ft.ledger import Opened as Opened
+from danaus.ft.lighthouse import LighthouseClient as LighthouseClient
+from danaus.ft.lighthouse import LighthouseServer as LighthouseServer
 from danaus.ft.loop import Loop as Loop
 from danaus.ft.loop import Step as Step
 from danaus.ft.managed_optimizer import Optimizer as Optimizer

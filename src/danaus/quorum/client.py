@@ -180,6 +180,17 @@ class QuorumClient:
             raise _error_of(ask.answer)
         return ask.answer
 
+    def reach(self, deadline: Deadline) -> None:
+        """Wait until there is a session with the service.
+
+        Raises:
+            ServiceLost: The deadline passed before.
+        """
+        with self._changed:
+            while self._away:
+                self._check(deadline)
+                self._changed.wait(min(_LOOK_S, deadline.remaining_s()))
+
     def leave(self, reason: str) -> None:
         """Ask to be left out of the next quorum (drain); the step in hand is finished first.
 

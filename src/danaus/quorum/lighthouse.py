@@ -290,10 +290,18 @@ def _unwatched(_loop: asyncio.AbstractEventLoop, _end: Callable[[], None]) -> It
     yield
 
 
+def _tell(fd: int, line: str) -> None:
+    """Tell whoever started this process, who may not listen any more."""
+    if fd >= 0:
+        with contextlib.suppress(OSError):
+            os.write(fd, f"{line}\n".encode())
+
+
 def main() -> None:
     """Run the service with the options of the command line; exit code 2 for bad ones."""
     try:
-        asyncio.run(serve(read_options(sys.argv[1:])))
+        options = read_options(sys.argv[1:])
+        asyncio.run(serve(options, lambda line: _tell(options.ready_fd, line)))
     except DanausError as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(2)

@@ -36,6 +36,8 @@ class ServiceOptions:
         progress: When a process counts as hung.
         lifeline_fd: The read end of a pipe that its controller holds; -1: none.
         detached: It goes on without its controller while there are members.
+        ready_fd: Where it writes a line once it leads, or stands by, and where its page is; -1:
+            nowhere.
         watches_input: It ends with its standard input, where that is a pipe.
         lease: Where candidates for the service agree on who leads; None: there is one only.
         lease_s: How long a lease counts that is not renewed.
@@ -54,6 +56,7 @@ class ServiceOptions:
     progress: ProgressSettings
     lifeline_fd: int = -1
     detached: bool = False
+    ready_fd: int = -1
     watches_input: bool = True
     lease: LeasePlace | None = None
     lease_s: float = LEASE_S
@@ -123,6 +126,7 @@ def read_options(arguments: Sequence[str]) -> ServiceOptions:
         progress=ProgressSettings(hang_limit_s=given.hang_limit_s),
         lifeline_fd=given.lifeline_fd,
         detached=given.detached,
+        ready_fd=given.ready_fd,
         lease=LeasePlace(given.lease) if given.lease else None,
         lease_s=given.lease_s,
         standby=given.standby,
@@ -188,4 +192,5 @@ def _add_others(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lease-s", type=float, default=LEASE_S)
     parser.add_argument("--standby", action="store_true", help="let another lead a new lease")
     parser.add_argument("--http", default="", help="HOST:PORT of its page; default: none")
+    parser.add_argument("--ready-fd", type=int, default=-1, help="where to say that it listens")
     parser.add_argument("--http-open-reading", action="store_true", help="anyone may read there")
