@@ -43,6 +43,7 @@ class LeasedService(Service):
         self.alive = order is not None
         self.waiting: deque[heard.Event] = deque()
         self.held: list[Any] = []
+        self.busy = False
         saved = candidate.disk if order is not None and order.trusts_disk else None
         settings = heard.QuorumSettings(
             expected_replicas=world.plan.replicas,
@@ -68,18 +69,21 @@ class LeasedService(Service):
 
     def take(self, event: heard.Event) -> None:
         """Decide nothing while the lease is not certain."""
-        if self.candidate.is_certain and not self.held:
-            super().take(event)
-        elif self.alive:
+        if self.alive:
             self.waiting.append(event)
+            self.go_on_leading()
 
     def go_on_leading(self) -> None:
-        """The lease is certain again."""
+        """The lease is certain; it may not have been for a while."""
+        if self.busy:
+            return
+        self.busy = True
         orders, self.held = self.held, []
         if orders:
             self.carry_out(orders)
         while self.waiting and self.alive and self.candidate.is_certain and not self.held:
             super().take(self.waiting.popleft())
+        self.busy = False
 
     def carry_out(self, orders: list[Any]) -> None:
         while orders and self.alive and not self.stopped:
@@ -102,10 +106,10 @@ class LeasedService(Service):
         term = order.saved.announcement.epoch.term
         if not self.candidate.machine.covers(term):
             self.candidate.feed(lease.TermWanted(term))
-            self.take(heard.DiskFailed("the lease is yet to name its term"))
+            self.waiting.appendleft(heard.DiskFailed("the lease is yet to name its term"))
             return False
         if self.world.disk_fails():
-            self.take(heard.DiskFailed("no space left"))
+            self.waiting.appendleft(heard.DiskFailed("no space left"))
             return False
         self.world.announced_by(self, order)
         self.candidate.save(order.saved)
@@ -131,7 +135,6 @@ class Candidate(Process):
         self.machine = LeaseMachine(me)
         self.service: LeasedService | None = None
         self.asked = self.woken = 0
-        self.was_certain = False
         self.later(0.001, self.feed, lease.TimeCame())
 
     @property
@@ -168,8 +171,7 @@ class Candidate(Process):
                 self.lead(order)
             else:
                 self.follow(order)
-        was, self.was_certain = self.was_certain, self.is_certain
-        if self.was_certain and not was and self.service is not None:
+        if self.is_certain and self.service is not None:
             self.service.go_on_leading()
 
     def wake(self, number: int) -> None:

@@ -93,10 +93,12 @@ class LighthouseServer:
             *(f"--address={self._address}", f"--lifeline-fd={self._lifeline[0]}"),
             *(f"--{name}={value}" for name, value in words.items()),
         ]
-        self._process, said = _start(command, self._lifeline[0])
-        if not said or not said[-1].startswith("leads "):
+        log = folder / "lighthouse.log"
+        self._process, said = _start(command, self._lifeline[0], log)
+        if not any(line.startswith("leads ") for line in said):
+            why = log.read_text(errors="replace").strip().rpartition("\n")[2]
             self.shutdown()
-            why = " ".join(said) or f"it did not listen within {START_LIMIT_S:g} s"
+            why = why or f"it did not listen within {START_LIMIT_S:g} s"
             raise ConfigError(f"no lighthouse at {self._address}", why)
         pages = [line.removeprefix("page: ") for line in said if line.startswith("page: ")]
         self.page = pages[0] if pages else ""
@@ -139,17 +141,21 @@ class LighthouseServer:
         self.shutdown()
 
 
-def _start(command: list[str], lifeline: int) -> tuple[subprocess.Popen[bytes], list[str]]:
+def _start(
+    command: list[str], lifeline: int, log: Path
+) -> tuple[subprocess.Popen[bytes], list[str]]:
     """Start the service; return it and what it said until it led, or ended."""
     ready, write = os.pipe()
     try:
-        process = subprocess.Popen(
-            [*command, f"--ready-fd={write}"],
-            stdin=subprocess.DEVNULL,
-            stderr=write,
-            pass_fds=(lifeline, write),
-            start_new_session=True,
-        )
+        with log.open("ab") as errors:
+            process = subprocess.Popen(
+                [*command, f"--ready-fd={write}"],
+                stdin=subprocess.DEVNULL,
+                stdout=errors,
+                stderr=errors,
+                pass_fds=(lifeline, write),
+                start_new_session=True,
+            )
     finally:
         os.close(write)
     with open(ready, "rb", buffering=0) as said:

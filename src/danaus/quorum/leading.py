@@ -69,7 +69,7 @@ class LeaseKeeper:
         self._limit_s = ANSWER_SHARE * me.lease_s
         self._tasks = OwnedTasks("lease")
         self._events: deque[Event] = deque()
-        self._busy = self._was_open = False
+        self._busy = False
         self._timer: asyncio.TimerHandle | None = None
         self._trouble = ""
         self._settled = asyncio.Event()
@@ -140,8 +140,8 @@ class LeaseKeeper:
         finally:
             self._busy = False
         self._settled.set()
-        was_open, self._was_open = self._was_open, self.is_open
-        if self._was_open and not was_open:
+        # That it closed for a while may have been noticed by nobody but the service.
+        if self.is_open:
             self.on_open()
 
     def _carry_out(self, order: Instruction) -> None:
