@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from danaus.quorum.client import QuorumClient
-from danaus.quorum.messages import MemberId, Seat, StepReport
+from danaus.quorum.messages import MemberId, Released, Seat, StepReport
 from danaus.wire.secret import Secret
 
 
@@ -36,6 +36,8 @@ def be_member(folder: str, name: str, incarnation: int) -> None:
     ) as client:
         while True:
             told = client.join(report)
+            if isinstance(told, Released):
+                return  # it was asked to leave, and nobody counts on it any more
             changed.clear()
             print(f"{seat.member} is in quorum {told.epoch}:", *told.replica_ids, flush=True)
             report = StepReport(0, report.fingerprint, last_quorum=told.record())

@@ -49,6 +49,7 @@ class LeasedService(Service):
             expected_replicas=world.plan.replicas,
             join_limit_s=15.0,
             hold_limit_s=6.0,
+            replace_stragglers=True,
             least_term=order.term if order is not None else 0,
         )
         self.machine = QuorumMachine(

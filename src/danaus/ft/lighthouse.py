@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import Self, TypedDict, Unpack
 
 from danaus.core.clock import Deadline
-from danaus.core.errors import ConfigError
+from danaus.core.errors import ConfigError, NoQuorum
 from danaus.core.lifeline import open_lifeline
 from danaus.core.temporary_folder import TemporaryFolder
 from danaus.quorum.client import QuorumClient
 from danaus.quorum.folder import RunFiles
-from danaus.quorum.messages import Announcement, Epoch, MemberId, Seat, StepReport
+from danaus.quorum.messages import Announcement, Epoch, MemberId, Released, Seat, StepReport
 from danaus.wire.address import Address, advertised
 from danaus.wire.routes import ReservedPort
 from danaus.wire.secret import Secret
@@ -278,7 +278,7 @@ class LighthouseClient:
             shrink_only: Ask that no newcomer be admitted.
 
         Raises:
-            NoQuorum: There will be none for it.
+            NoQuorum: There will be none for it: it was refused, or has left.
             ServiceLost: The service was not reached.
             DeadlinePassed: The time is over; says what was waited for.
         """
@@ -292,9 +292,11 @@ class LighthouseClient:
             lineage_term=told.lineage_term if told is not None else 0,
         )
         deadline = Deadline.after(_seconds(timeout))
-        told = line.join(report, deadline, shrink_only=shrink_only)
-        self._told[replica_id] = told
-        return _quorum_of(told)
+        answer = line.join(report, deadline, shrink_only=shrink_only)
+        if isinstance(answer, Released):
+            raise NoQuorum(answer.reason, "end this replica")
+        self._told[replica_id] = answer
+        return _quorum_of(answer)
 
     def leave(self, replica_id: str, reason: str = "it leaves") -> None:
         """Ask that a replica be left out of the next quorum."""

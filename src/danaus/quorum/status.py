@@ -155,6 +155,7 @@ def _note(s: Situation, process: Process) -> str:
         s.roster.unreachable.get(member),
         process.fence_reason if process.fenced_at is not None else None,
         s.roster.shut_out.get(of),
+        f"leaves: {s.roster.leaving[of]}" if of in s.roster.leaving else None,
         s.roster.left_out.get(of),
         process.told,
         f"slow: it {s.slow[member].reason}" if member in s.slow else None,
