@@ -168,7 +168,7 @@ class Faults:
         """Hold one to be hung that works: what it has said is still on its way."""
         service = self.service
         if target.who in service.machine._s.roster.processes:
-            service.run(service.take, HangSuspected(target.who, "it is held to be hung"))
+            service.later(0.0, service.take, HangSuspected(target.who, "it is held to be hung"))
 
     def fault_evict_in_vain(self, target: Member, span: float) -> None:
         """The same, and it cannot be killed before a while has passed: it works on."""
@@ -179,7 +179,7 @@ class Faults:
         """Let members find one too slow: it ends at a boundary, to make room for another."""
         self._send_away(target)
         found = Finding(target.who, target.who, "slow", target.model.step, "is slow")
-        self.service.run(self.service.take, FoundOut(found))
+        self.service.later(0.0, self.service.take, FoundOut(found))
 
     def fault_leave(self, target: Member, span: float) -> None:
         """Let a replica leave for good, if another stays."""

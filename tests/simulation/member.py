@@ -167,7 +167,7 @@ class Member(GroupMember):
 
     def leap(self, span: float) -> None:
         super().leap(span)
-        self.run(self.broken, "a deadline passed")
+        self.later(0.0, self.broken, "a deadline passed")
 
     # -- outcomes ----------------------------------------------------------------------
 

@@ -211,7 +211,7 @@ class Service(Process):
 
     def leap(self, span: float) -> None:
         super().leap(span)
-        self.run(self.take, heard.TimePassed())
+        self.later(0.0, self.take, heard.TimePassed())
 
     def woken(self, wake: int) -> None:
         if wake == self.wake:
