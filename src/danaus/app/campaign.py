@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import Self
 
 from danaus.app.chaos import FaultPlan, Fleet
-from danaus.app.chaos_door import Door
 from danaus.app.chaos_fault import Fault
 from danaus.app.chaos_log import RecordFile
 from danaus.app.chaos_record import plan_line
@@ -20,6 +19,7 @@ from danaus.app.chaos_schedule import Schedule, Seen
 from danaus.app.chaos_strike import TICK_S, Network, Striker
 from danaus.app.chaos_victims import Victims
 from danaus.app.chaos_view import RunView
+from danaus.app.door import Door
 from danaus.app.events import FaultKind
 from danaus.app.run_folder import RunFolder
 from danaus.core.journal import Journal

@@ -1,4 +1,4 @@
-"""A controller's part in faults on purpose: its door, and the campaign of its own plan.
+"""A controller's part in faults on purpose: what its door is asked for, and its own campaign.
 
 Owns ``ChaosDesk``.  The campaign looks and strikes on a thread of its own, so that the controller
 does what it always does meanwhile.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
@@ -15,25 +16,25 @@ from typing import Any
 
 from danaus.app.campaign import Campaign
 from danaus.app.chaos import FaultPlan
-from danaus.app.chaos_door import HoldService, serve_door
 from danaus.app.chaos_fault import Fault
 from danaus.app.chaos_inside import has_struck, make_inside
 from danaus.app.chaos_lab import lab_network
+from danaus.app.chaos_spec import read
+from danaus.app.door import HoldService, Strike
 from danaus.app.run_folder import RunFolder
 from danaus.app.settings import RunConfig, fleet_of
 from danaus.core.clock import time_of_day
 from danaus.core.errors import ConfigError
 from danaus.ft.observer import Observer
-from danaus.wire.address import Address
 
-Strike = Callable[[Fault], Awaitable[None]]
+StrikeOne = Callable[[Fault], Awaitable[None]]
 
 
 class ChaosDesk:
-    """Open while a run goes on.
+    """Answer what a fault needs, and strike by a plan, while a run goes on.
 
     Args:
-        folder: The run's, held by this process.
+        folder: The run's.
         plan: What is done to the run by itself; None: nothing.
         config: What the run has.
         strikes: By replica, what has a worker of it strike itself.
@@ -50,7 +51,7 @@ class ChaosDesk:
         plan: FaultPlan | None,
         config: RunConfig,
         *,
-        strikes: Callable[[], Mapping[str, Strike]],
+        strikes: Callable[[], Mapping[str, StrikeOne]],
         hold_service: Callable[[float], None],
         labs: Path,
     ) -> None:
@@ -77,19 +78,8 @@ class ChaosDesk:
         return tuple(map(make_inside, mine))
 
     @contextlib.asynccontextmanager
-    async def open(self) -> AsyncIterator[None]:
-        """Answer at the door, and strike by the plan, for as long as the context is open."""
-        address = Address.parse(f"unix:{self._folder.sockets() / 'door'}")
-        listener = await serve_door(address, self._folder.secret(), self._on_asked)
-        try:
-            self._folder.save_addresses(door=str(listener.address))
-            async with self._striking():
-                yield
-        finally:
-            await listener.close()
-
-    @contextlib.asynccontextmanager
-    async def _striking(self) -> AsyncIterator[None]:
+    async def striking(self) -> AsyncIterator[None]:
+        """Strike by the plan for as long as the context is open."""
         if self._campaign is None:
             yield
             return
@@ -102,12 +92,18 @@ class ChaosDesk:
                 stopped.set()
         self._campaign.close()
 
-    async def _on_asked(self, asked: Fault | HoldService) -> None:
+    async def asked(self, asked: Strike | HoldService) -> None:
+        """Do what a fault needs.
+
+        Raises:
+            DanausError: It cannot be done.
+        """
         if isinstance(asked, HoldService):
             self._hold_service(asked.seconds)
             return
-        strike = self._strikes().get(f"replica-{asked.replica}")
+        fault = dataclasses.replace(read(asked.spec), id=asked.id)
+        strike = self._strikes().get(f"replica-{fault.replica}")
         if strike is None:
-            raise ConfigError(f"there is no replica {asked.replica}", "one that this run has")
-        await strike(asked)
-        self._told.append(asked)
+            raise ConfigError(f"there is no replica {fault.replica}", "one that this run has")
+        await strike(fault)
+        self._told.append(fault)

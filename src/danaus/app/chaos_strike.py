@@ -17,12 +17,12 @@ from typing import Protocol
 
 from danaus.actor import procfs
 from danaus.app.chaos_asked import Asked
-from danaus.app.chaos_door import Door
 from danaus.app.chaos_fault import Fault
 from danaus.app.chaos_log import RecordFile
 from danaus.app.chaos_record import fault_line, missed_line
 from danaus.app.chaos_spec import write
 from danaus.app.chaos_victims import Elsewhere, Victim, Victims
+from danaus.app.door import Door
 from danaus.app.events import CONTROLLER, Event, FaultKind
 from danaus.core.clock import Clock, MonotonicClock
 from danaus.core.errors import ConfigError, DanausError

@@ -113,10 +113,12 @@ class Victims:
     def on_host(self, place: int) -> Iterator[Victim]:
         """Return the living processes of a host, its agent first."""
         registered = PidRegistry(self._agents(place)).read()
+        adopted = self._folder.addresses().get("adopted", {})
         for each, (inside, started) in sorted(registered.items(), key=lambda item: "/" in item[0]):
             pid = self._pid_here(place, inside, started)
             if pid is not None and _lives(pid, started):
-                yield Victim(_words(each, place), pid, started, each if "/" in each else "")
+                now = adopted.get(each, each)  # a spare may have become a replica
+                yield Victim(_words(now, place), pid, started, now if "/" in now else "")
 
     def _agents(self, place: int) -> Path:
         """Return the folder in which the agent of a host writes down its processes."""
@@ -188,11 +190,19 @@ class Victims:
         """Return the newest living worker of a replica's rank, on whichever host."""
         found = [
             victim
-            for place in self._places
+            for place in self._anywhere()
             for victim in self.on_host(place)
             if victim.process_id.partition("/")[2].startswith(f"{replica_id}/{rank}#")
         ]
         return max(found, key=lambda v: v.incarnation or 0, default=None)
+
+    def _anywhere(self) -> list[int]:
+        """Return the hosts on which a replica may live: it may have moved to a spare's."""
+        if self._elsewhere is not None:
+            return list(self._places)
+        folders = (self._folder.control / "agents").glob("host*")
+        numbers = (each.name.removeprefix("host") for each in folders)
+        return sorted({*self._places, *(int(each) for each in numbers if each.isdigit())})
 
     @property
     def _places(self) -> range:

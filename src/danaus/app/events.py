@@ -40,6 +40,12 @@ leave_asked          replica, incarnation, reason (who wants it to leave: it doe
 replica_left         replica, incarnation, step, reason, saved (whether it was the last, and wrote
                      a checkpoint of that step before it ended)
 host_joined          host, agent_address, agent_pid (on its machine), away_s (0 at first)
+spare_ready          spare
+spare_used           spare, replica (which it becomes)
+spare_lost           spare, reason
+crew_scaled          replicas, was, start (list of replicas), drain (same)
+roll_began           host, replicas (which leave, so that the host can be restarted)
+roll_ended           host
 host_leaving         host, reason (it ends once the replicas there have left)
 host_lost            host, reason
 cut_off              hosts (none of which answers: the controller's machine is cut off)
@@ -94,6 +100,12 @@ class Event(enum.StrEnum):
     LEAVE_ASKED = "leave_asked"
     REPLICA_LEFT = "replica_left"
     HOST_JOINED = "host_joined"
+    SPARE_READY = "spare_ready"
+    SPARE_USED = "spare_used"
+    SPARE_LOST = "spare_lost"
+    CREW_SCALED = "crew_scaled"
+    ROLL_BEGAN = "roll_began"
+    ROLL_ENDED = "roll_ended"
     HOST_LEAVING = "host_leaving"
     HOST_LOST = "host_lost"
     CUT_OFF = "cut_off"

@@ -11,8 +11,9 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,21 +22,26 @@ from danaus.actor.endpoints import Actor, concurrent_endpoint
 from danaus.actor.failure import MeshFailure
 from danaus.app.chaos import FaultPlan
 from danaus.app.chaos_desk import ChaosDesk
+from danaus.app.crew import Crew
+from danaus.app.door import Asked, Done, HoldService, Strike, serve_door
 from danaus.app.events import Event
 from danaus.app.lab_folder import LABS
-from danaus.app.replica_keeper import ReplicaKeeper, Start, worst
+from danaus.app.replica_keeper import ReplicaKeeper, Start
 from danaus.app.run_folder import RunFolder
 from danaus.app.run_hosts import RunHosts
 from danaus.app.run_record import happening, job_restarts, replica_of
-from danaus.app.run_result import RunResult, WorkerResult, conclude, reached
+from danaus.app.run_result import RunResult, WorkerResult, conclude
 from danaus.app.service_keeper import ServiceKeeper
 from danaus.app.settings import RunConfig
+from danaus.app.spares import SparePool
 from danaus.app.worker import TRAINING, WorkerJob
+from danaus.app.worst import worst
 from danaus.core import journal
 from danaus.core.config import describe
 from danaus.core.errors import DanausError
 from danaus.core.journal import Journal
 from danaus.ft.observer import Observer
+from danaus.wire.address import Address
 
 PRELOAD = (TRAINING,)
 """What a nursery imports before it forks: the worker, and torch with it."""
@@ -106,14 +112,25 @@ class RunController(Actor):
             self._journal,
             preload=PRELOAD + (PRELOAD_SHARDED if order.config.parallel.shard > 1 else ()),
         )
-        self._keepers = tuple(
-            self._make_keeper(place, name) for place, name in enumerate(order.config.replica_ids)
+        self._crew = Crew(
+            self._folder,
+            self._journal,
+            order.config,
+            hosts=self._hosts,
+            make_keeper=self._make_keeper,
+            spares=SparePool(
+                self._folder,
+                self._journal,
+                order.config,
+                hosts=self._hosts,
+                job=lambda rank, *named: self._worker_job(self._hosts.agent_on(rank), *named),
+            ),
         )
         self._chaos = ChaosDesk(
             self._folder,
             order.chaos,
             order.config,
-            strikes=lambda: {keeper.replica_id: keeper.strike for keeper in self._keepers},
+            strikes=lambda: {keeper.replica_id: keeper.strike for keeper in self._crew.keepers},
             hold_service=self._service.hold,
             labs=order.labs,
         )
@@ -142,28 +159,29 @@ class RunController(Actor):
             self._folder.release(keep_sockets=self._config.detached)
             self._journal.close()
 
-    async def _train(self) -> list[tuple[WorkerResult, ...]]:
+    async def _train(self) -> dict[str, tuple[WorkerResult, ...]]:
         """Run hosts, service and replicas to the end; nothing of them is left then."""
         try:
             self._service.reserve()
             await self._hosts.start()
-            async with self._chaos.open(), asyncio.TaskGroup() as tasks:
+            async with self._open_door(), self._chaos.striking(), asyncio.TaskGroup() as tasks:
                 service = tasks.create_task(self._service.run())
-                keepers = [tasks.create_task(keeper.run()) for keeper in self._keepers]
+                self._crew.begin(tasks)
                 stopped = tasks.create_task(self._stopped.wait())
-                await first_at_the_end(keepers, stopped, num_steps=self._config.step.num_steps)
-                await self._wind_down(keepers)
+                await self._crew.first_at_the_end(stopped, self._config.step.num_steps)
+                await self._wind_down()
                 stopped.cancel()
                 await self._service.stop()
                 await service
-            return [keeper.result() for keeper in keepers]
+            return self._crew.results()
         finally:
             await self._hosts.end()
 
     @concurrent_endpoint
     async def status(self) -> RunStatus:
         """Return what runs where."""
-        started = {k.replica_id: k.started for k in self._keepers if k.started is not None}
+        keepers = self._crew.keepers
+        started = {k.replica_id: k.started for k in keepers if k.started is not None}
         return RunStatus(started, self._service.pid)
 
     @concurrent_endpoint
@@ -178,25 +196,40 @@ class RunController(Actor):
         Whatever else fails here was ended on purpose, or ends a call that a keeper waits for.
         """
         self._hosts.failed(failure)
-        for keeper in self._keepers:
-            keeper.failed(failure)
+        self._crew.failed(failure)
         return True
 
     # -- parts ------------------------------------------------------------------------------
 
-    def _make_keeper(self, place: int, name: str) -> ReplicaKeeper:
+    @contextlib.asynccontextmanager
+    async def _open_door(self) -> AsyncIterator[None]:
+        """Answer at the door for as long as the context is open."""
+        address = Address.parse(f"unix:{self._folder.sockets() / 'door'}")
+        listener = await serve_door(address, self._folder.secret(), self._asked)
+        try:
+            self._folder.save_addresses(door=str(listener.address))
+            yield
+        finally:
+            await listener.close()
+
+    async def _asked(self, asked: Asked) -> Done:
+        if isinstance(asked, Strike | HoldService):
+            await self._chaos.asked(asked)
+            return Done()
+        return await self._crew.asked(asked)
+
+    def _make_keeper(self, place: int) -> ReplicaKeeper:
         return ReplicaKeeper(
-            name,
+            f"replica-{place}",
             self._folder,
             self._journal,
             config=self._config,
-            host=lambda stopping: self._hosts.host(place, stopping),
-            job=self._worker_job,
+            host=lambda stopping: self._crew.berth(place, stopping),
+            job=lambda *named: self._worker_job(self._hosts.agent_address(place), *named),
         )
 
-    def _worker_job(self, replica_id: str, incarnation: int) -> WorkerJob:
+    def _worker_job(self, agent: Address, replica_id: str, incarnation: int) -> WorkerJob:
         order = self._order
-        agent = self._hosts.agent_address(order.config.replica_ids.index(replica_id))
         return WorkerJob(
             run_dir=str(self._folder.path),
             quorum_address=self._service.address_for(agent),
@@ -213,19 +246,13 @@ class RunController(Actor):
 
     # -- the end ----------------------------------------------------------------------------
 
-    async def _wind_down(self, keepers: list[asyncio.Task[tuple[WorkerResult, ...]]]) -> None:
+    async def _wind_down(self) -> None:
         """Let members finish together; stop those who only start or learn, or cannot finish."""
         if not self._stopped.is_set():
-            members = self._last_members()
-            finishing = [
-                task
-                for task, keeper in zip(keepers, self._keepers, strict=True)
-                if keeper.replica_id in members
-            ]
-            await asyncio.wait(finishing or keepers, timeout=_LAST_ONES_LIMIT_S)
-        async with asyncio.TaskGroup() as tasks:
-            for keeper in self._keepers:
-                tasks.create_task(keeper.stop())
+            finishing = self._crew.tasks_of(self._last_members())
+            everyone = self._crew.tasks_of(self._crew.names)
+            await asyncio.wait(finishing or everyone, timeout=_LAST_ONES_LIMIT_S)
+        await self._crew.stop()
 
     def _last_members(self) -> set[str]:
         """Return who had committed the last step when the end was announced, as far as is known."""
@@ -234,10 +261,9 @@ class RunController(Actor):
         end = next((e for e in told if e.name == Event.QUORUM_ANNOUNCED), None)
         return {replica_of(member) for member in end.names("members")} if end else set()
 
-    def _conclude(self, results: list[tuple[WorkerResult, ...]]) -> RunResult | None:
-        names = self._config.replica_ids
-        num_restarts = sum(keeper.num_restarts for keeper in self._keepers)
-        result = conclude(dict(zip(names, results, strict=True)), num_restarts)
+    def _conclude(self, results: Mapping[str, tuple[WorkerResult, ...]]) -> RunResult | None:
+        num_restarts = sum(keeper.num_restarts for keeper in self._crew.keepers)
+        result = conclude(results, num_restarts)
         if result is None:
             self._journal.record(Event.RUN_STOPPED, reason=self._stop_reason)
             return None
@@ -257,30 +283,10 @@ class RunController(Actor):
             Event.RUN_STARTED,
             name=self._folder.name,
             resume=self._order.resume,
-            replicas=config.replica_ids,
+            replicas=self._crew.names,
             ranks=config.parallel.shard,
             steps=config.step.num_steps,
             pid=os.getpid(),
             text=self._order.text,
             settings={each.name: [each.value, each.reason] for each in describe(config)},
         )
-
-
-async def first_at_the_end(
-    keepers: Iterable[asyncio.Task[tuple[WorkerResult, ...]]],
-    stopped: asyncio.Task[bool],
-    *,
-    num_steps: int,
-) -> None:
-    """Wait for the first replica that has taken the last step, or for a stop.
-
-    One that was started too late to learn that step is sent home without it, while a member may
-    have died after it and be about to take it again.
-    """
-    running = set(keepers)
-    while running and not stopped.done():
-        await asyncio.wait({*running, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        done = {task for task in running if task.done()}
-        if any(reached(task.result(), num_steps) for task in done):
-            return
-        running -= done

@@ -48,7 +48,8 @@ class Narrator:
         self._progress, self._path = progress, folder.path
         self._is_full = False
         self._journal = LineTail(folder.journal_path)
-        self._metrics = [LineTail(folder.metrics_path(name)) for name in replica_ids]
+        self._folder = folder
+        self._metrics = {name: LineTail(folder.metrics_path(name)) for name in replica_ids}
         self._recent: deque[tuple[float, int]] = deque(maxlen=_RATE_STEPS)
         self._announced: dict[str, int] = {}
         self._struck: set[tuple[str, int | None]] = set()
@@ -58,7 +59,7 @@ class Narrator:
         self.members = 0
         """Replicas that took part in the newest committed step."""
         if skip_past:
-            for tail in (self._journal, *self._metrics):
+            for tail in (self._journal, *self._metrics.values()):
                 tail.new_lines()
 
     def poll(self) -> None:
@@ -67,7 +68,7 @@ class Narrator:
             event = happening(line)
             if event is not None:
                 self._tell(event)
-        steps = [line for tail in self._metrics for line in tail.new_lines()]
+        steps = [line for tail in self._metrics.values() for line in tail.new_lines()]
         for line in sorted(steps, key=lambda each: each.get("step", 0)):
             self._advance(line)
         self._look_at_the_disk()
@@ -104,6 +105,10 @@ class Narrator:
         if event.name == Event.QUORUM_ANNOUNCED:
             self._tell_quorum(event)
             return
+        if event.name == Event.CREW_SCALED:
+            self._progress.resize(int(event.number("replicas") or 0))
+        if event.name == Event.PROCESS_STARTED and event.replica not in self._metrics:
+            self._metrics[event.replica] = LineTail(self._folder.metrics_path(event.replica))
         if event.name == Event.RUN_RESUMED:
             self.step = int(event.number("step") or 0)
         if event.name == Event.FAULT_INJECTED:
@@ -246,6 +251,15 @@ _WORDS: dict[str, Callable[[Happening], str]] = {
         f"{e.replica} has left after step {e.text('step')}; no step is lost"
         + (", its state is on the disk" if e.facts.get("saved") else "")
     ),
+    Event.SPARE_USED: lambda e: f"{e.text('spare')} becomes {e.replica}",
+    Event.SPARE_LOST: lambda e: f"{e.text('spare')} is lost: {e.text('reason')}",
+    Event.CREW_SCALED: lambda e: (
+        f"scaled from {e.text('was')} to {e.text('replicas')} replicas"
+        + (f": {_listed(e.names('start'))} start" if e.names("start") else "")
+        + (f": {_listed(e.names('drain'))} leave" if e.names("drain") else "")
+    ),
+    Event.ROLL_BEGAN: lambda e: f"{e.text('host')} is to be restarted",
+    Event.ROLL_ENDED: lambda e: f"{e.text('host')} is restarted, its replicas are back",
     Event.HOST_LEAVING: lambda e: f"{e.text('host')} is about to end: {e.text('reason')}",
     Event.HOST_JOINED: lambda e: (
         f"{e.text('host')} is back after {e.number('away_s') or 0.0:.1f} s"

@@ -63,6 +63,11 @@ class Progress:
         self._last_line = self._pending_line = ""
         self._bar: bars.Progress | None = None
         self._task = bars.TaskID(0)
+        self._numbers = _Numbers(num_replicas, self.console)
+
+    def resize(self, num_replicas: int) -> None:
+        """Show that so many replicas are all, from now on."""
+        self._num_replicas = self._numbers.num_replicas = num_replicas
 
     def __enter__(self) -> Self:
         if self.console.is_terminal and not self.console.is_dumb_terminal:
@@ -70,7 +75,7 @@ class Progress:
                 bars.TextColumn("{task.description}", markup=False),
                 _Steps(),
                 bars.BarColumn(bar_width=None, complete_style="green", finished_style="green"),
-                _Numbers(self._num_replicas, self.console),
+                self._numbers,
                 console=self.console,
                 auto_refresh=False,
                 expand=True,
@@ -159,7 +164,7 @@ class _Numbers(bars.ProgressColumn):
 
     def __init__(self, num_replicas: int, console: Console) -> None:
         super().__init__()
-        self._num_replicas = num_replicas
+        self.num_replicas = num_replicas
         self._console = console
 
     def render(self, task: bars.Task) -> Text:
@@ -171,12 +176,12 @@ class _Numbers(bars.ProgressColumn):
             line.append(f"  {facts['tokens_per_s']:,.0f}")
             line.append(" tokens/s", "dim")
         members = int(facts["members"])
-        if self._num_replicas <= _MOST_DOTS:
+        if self.num_replicas <= _MOST_DOTS:
             line.append("  ")
             line.append("●" * members, "green")
-            line.append("○" * max(0, self._num_replicas - members), "red")
-        if width >= _WIDEST or self._num_replicas > _MOST_DOTS:
-            line.append(f" {members} of {self._num_replicas}", "dim")
+            line.append("○" * max(0, self.num_replicas - members), "red")
+        if width >= _WIDEST or self.num_replicas > _MOST_DOTS:
+            line.append(f" {members} of {self.num_replicas}", "dim")
         line.append(_slow_words(facts["slow"]), "yellow")
         return line
 

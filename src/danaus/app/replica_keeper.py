@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -25,16 +25,14 @@ from danaus.app.events import Event
 from danaus.app.run_folder import RunFolder
 from danaus.app.run_result import WorkerResult
 from danaus.app.settings import RunConfig
+from danaus.app.spares import Spare
 from danaus.app.worker import ReplicaWorker, WorkerJob
+from danaus.app.worst import HOPELESS, all_of, in_words
 from danaus.core.errors import (
-    ActorError,
     DanausError,
     DeadlinePassed,
-    DependencyMissing,
-    Diverged,
     RestartsExhausted,
     ShareUnfit,
-    StepImpossible,
     SupervisionError,
 )
 from danaus.core.journal import Journal
@@ -43,9 +41,9 @@ T = TypeVar("T")
 _HEAR_LIMIT_S = 1.0
 _STRIKE_LIMIT_S = 5.0
 _KILL_LIMIT_S = 2.0
+_ADOPTED = 100
 _REMEMBERED = 8
 """So many lives of a replica may still be heard of: one that could not be killed ends late."""
-_SIBLINGS_LIMIT_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +67,8 @@ class ReplicaKeeper:
         folder: The run's folder, held by this process.
         journal: Where starts and exits are written.
         config: How often it may be started again, and how long a start may take.
-        host: Gives the host to start on, a new one where the last was lost; may wait for it until
-            the event is set.
+        host: Gives the host to start on, a new one where the last was lost, or a spare that is
+            ready; may wait until the event is set.
         job: Makes the workers' orders for an incarnation.
     """
 
@@ -81,7 +79,7 @@ class ReplicaKeeper:
         journal: Journal,
         *,
         config: RunConfig,
-        host: Callable[[asyncio.Event], Awaitable[HostMesh]],
+        host: Callable[[asyncio.Event], Awaitable[HostMesh | Spare]],
         job: Callable[[str, int], WorkerJob],
     ) -> None:
         self.replica_id = replica_id
@@ -92,7 +90,7 @@ class ReplicaKeeper:
         self._host, self._job = host, job
         self._procs: ProcMesh | None = None
         self._workers: Any = None
-        self._spawned: dict[str, ProcMesh] = {}
+        self._spawned: dict[str, tuple[ProcMesh, int]] = {}
         self._failed = asyncio.Event()
         self._failure: MeshFailure | None = None
         self._exited: set[str] = set()
@@ -122,14 +120,15 @@ class ReplicaKeeper:
             except OSError as error:  # a full disk, say: what a start needs cannot be written
                 why = f"{error.strerror or error}"
             except DanausError as error:
-                if isinstance(error, _HOPELESS):
+                if isinstance(error, HOPELESS):
                     raise
-                why = _in_words(error)
+                why = in_words(error)
                 if isinstance(error, ShareUnfit) and error.stays_out:
                     self._journal.record(
                         Event.REPLICA_QUARANTINED, replica=self.replica_id, reason=why
                     )
                     await self._end()
+                    self._gone.set()
                     break
                 if isinstance(error, SupervisionError):
                     await self._hear()
@@ -175,19 +174,28 @@ class ReplicaKeeper:
         if self._unwanted.is_set():
             raise SupervisionError(self.replica_id, "it was stopped")
         self._gone.clear()
-        self._procs = procs = host.spawn_procs(
-            per_host={"ranks": job.num_ranks}, name=self.replica_id, incarnation=incarnation
-        )
-        self._spawned[procs.mesh_id] = procs
+        if isinstance(host, Spare):
+            procs, workers = host.procs, host.workers
+            self._note_adopted(procs, incarnation)
+        else:
+            procs = host.spawn_procs(
+                per_host={"ranks": job.num_ranks}, name=self.replica_id, incarnation=incarnation
+            )
+            workers = procs.spawn("worker", ReplicaWorker, job)
+        self._procs, self._workers = procs, workers
+        self._spawned[procs.mesh_id] = procs, incarnation
         while len(self._spawned) > _REMEMBERED:
             del self._spawned[next(iter(self._spawned))]
-        self._workers = workers = procs.spawn("worker", ReplicaWorker, job)
         try:
             async with asyncio.timeout(self._start_limit_s):
                 await self._unless_failed(procs.initialized)
                 self.started = Start(incarnation, tuple(procs.pids().values()))
                 self._record_start(procs, incarnation)
-                await self._on_ranks(lambda rank: workers.slice(ranks=rank).prepare.call_one())
+                if isinstance(host, Spare):
+                    adopt = lambda rank: workers.slice(ranks=rank).adopt.call_one(job)  # noqa: E731
+                    await self._on_ranks(adopt)
+                else:
+                    await self._on_ranks(lambda rank: workers.slice(ranks=rank).prepare.call_one())
             return await self._on_ranks(lambda rank: workers.slice(ranks=rank).train.call_one())
         except TimeoutError:
             raise DeadlinePassed(f"{self.replica_id} to start", self._start_limit_s) from None
@@ -201,7 +209,7 @@ class ReplicaKeeper:
             DanausError: The worst of what the ranks raised.
         """
         calls = [call(rank) for rank in range(self._num_ranks)]
-        return await self._unless_failed(asyncio.ensure_future(_all(calls)))
+        return await self._unless_failed(asyncio.ensure_future(all_of(calls)))
 
     async def _unless_failed(self, future: Future[T] | asyncio.Future[T]) -> T:
         """Return what ``future`` comes to.
@@ -227,10 +235,10 @@ class ReplicaKeeper:
 
     def failed(self, failure: MeshFailure) -> None:
         """Hear of a failure, this replica's or another's."""
-        procs = self._spawned.get(failure.mesh_id)
+        procs, incarnation = self._spawned.get(failure.mesh_id, (None, 0))
         if procs is None:
             return
-        self._record_exits(failure, procs.pids())
+        self._record_exits(failure, procs.pids(), incarnation)
         if procs is self._procs:
             self._exited.update(failure.process_ids)
             if self._failure is None or self._has_left:  # what came to harm has the word
@@ -252,17 +260,20 @@ class ReplicaKeeper:
         except TimeoutError:
             raise DeadlinePassed(f"{self.replica_id} to answer", _STRIKE_LIMIT_S) from None
 
-    async def drain(self, reason: str, grace_s: float | None = None) -> None:
-        """Have the replica leave after the step in hand and stay away; return once it has ended.
+    async def drain(self, reason: str, grace_s: float | None = None) -> str:
+        """Have the replica leave after the step in hand and stay away; return how it went, once
+        nothing of it runs.
 
         Args:
             reason: Who wants it, in words.
             grace_s: Kill it after so many seconds; None: give it the time that its step takes.
         """
+        if self._gone.is_set():
+            self._unwant()
+            return f"{self.replica_id} did not run"
         self._asked_to_leave = True
-        self._wanted.clear()
-        self._unwanted.set()
-        if self._workers is not None and not self._gone.is_set():
+        self._unwant()
+        if self._workers is not None:
             asking = self._workers.slice(ranks=0).leave.call_one(reason).as_asyncio()
             with contextlib.suppress(DanausError, TimeoutError):  # it ends, or hangs (P-3)
                 await asyncio.wait_for(asking, _STRIKE_LIMIT_S)
@@ -271,6 +282,12 @@ class ReplicaKeeper:
         except TimeoutError:
             await self._end()
             await self._gone.wait()
+        how = "has left" if self._has_left else f"died ({self._failure or 'it was killed'})"
+        return f"{self.replica_id} {how}"
+
+    def _unwant(self) -> None:
+        self._wanted.clear()
+        self._unwanted.set()
 
     def resume(self) -> None:
         """Have the replica train again."""
@@ -314,6 +331,14 @@ class ReplicaKeeper:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), decision.after_s)
 
+    def _note_adopted(self, procs: ProcMesh, incarnation: int) -> None:
+        """Write down who spares have become, for those who look for a replica's processes."""
+        known = dict(list(self._folder.addresses().get("adopted", {}).items())[-_ADOPTED:])
+        for rank, process_id in enumerate(procs.process_ids):
+            host = process_id.partition("/")[0]
+            known[process_id] = f"{host}/{self.replica_id}/{rank}#{incarnation}"
+        self._folder.save_addresses(adopted=known)
+
     def _record_stuck(self, procs: ProcMesh) -> None:
         self._journal.record(
             Event.PROCESS_STUCK,
@@ -334,13 +359,13 @@ class ReplicaKeeper:
                 pid=pid,
             )
 
-    def _record_exits(self, failure: MeshFailure, pids: dict[str, int]) -> None:
+    def _record_exits(self, failure: MeshFailure, pids: dict[str, int], incarnation: int) -> None:
         for rank, process_id in zip(failure.ranks, failure.process_ids, strict=True):
             self._journal.record(
                 Event.PROCESS_EXITED,
                 replica=self.replica_id,
                 rank=rank,
-                incarnation=int(process_id.rpartition("#")[2]),
+                incarnation=incarnation,
                 process_id=process_id,
                 pid=pids.get(process_id, 0),
                 exit_code=failure.exit_code,
@@ -349,49 +374,3 @@ class ReplicaKeeper:
                 reason=failure.reason,
                 expected=failure.exit_code == 0,
             )
-
-
-async def _all(futures: Sequence[Future[T]]) -> tuple[T, ...]:
-    """Return what every future comes to, or raise the worst error once one has raised."""
-    calls = [future.as_asyncio() for future in futures]
-    try:
-        _, waiting = await asyncio.wait(calls, return_when=asyncio.FIRST_EXCEPTION)
-        if waiting:  # siblings that fail at the same time may have the better word
-            await asyncio.wait(waiting, timeout=_SIBLINGS_LIMIT_S)
-        ended = [call for call in calls if call.done() and not call.cancelled()]
-        errors = [e for call in ended if isinstance(e := call.exception(), Exception)]
-        if errors:
-            raise worst(ExceptionGroup("ranks", errors))
-        return tuple(call.result() for call in calls)
-    finally:
-        for call in calls:
-            call.cancel()
-
-
-_HOPELESS = (DependencyMissing, Diverged, StepImpossible)
-"""What another start does not mend: every replica is told the same."""
-
-
-def worst(raised: Exception) -> Exception:
-    """Return the one error that ends the job if there is such, else one raised on purpose, else
-    any: the machine's, or a mistake of ours.
-    """
-    return max(
-        (error for error in _leaves(raised) if isinstance(error, Exception)),
-        key=lambda error: (isinstance(error, _HOPELESS), isinstance(error, DanausError)),
-        default=raised,
-    )
-
-
-def _in_words(error: DanausError) -> str:
-    """Return an error in one line: the process's log has the rest."""
-    words = error.exception if isinstance(error, ActorError) else str(error)
-    return words.partition("\n")[0]
-
-
-def _leaves(error: BaseException) -> list[BaseException]:
-    """Return what an endpoint raised at each point, the original where it could be pickled."""
-    if isinstance(error, BaseExceptionGroup):
-        return [leaf for each in error.exceptions for leaf in _leaves(each)]
-    original = error.__cause__ if isinstance(error, ActorError) else None
-    return [original if isinstance(original, DanausError) else error]

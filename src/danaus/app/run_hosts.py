@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from danaus.actor.attaching import HostTerms
 from danaus.actor.failure import MeshFailure
@@ -21,7 +21,7 @@ from danaus.app.crew_plan import next_host
 from danaus.app.events import Event
 from danaus.app.run_folder import RunFolder
 from danaus.app.settings import RunConfig
-from danaus.core.errors import AddressRefused, SupervisionError
+from danaus.core.errors import AddressRefused, ConfigError, SupervisionError
 from danaus.core.journal import Journal
 from danaus.job.attached import AttachedJob
 from danaus.job.local import LocalJob
@@ -47,11 +47,13 @@ class RunHosts:
     ) -> None:
         self._folder, self._config, self._journal = folder, config, journal
         self._job = _job(folder, config, tuple(preload), on_cut_off=self._record_cut)
-        self._size = len(config.hosts) or config.replicas
+        self._size = len(config.hosts) or config.replicas + config.spares
         self._lost: dict[int, float] = {}
-        self._turns = tuple(asyncio.Lock() for _ in range(self._size))
+        self._turns = [asyncio.Lock() for _ in range(self._size)]
         self._placed: dict[int, int] = {}
         self._leaving: set[int] = set()
+        self._closed: set[int] = set()
+        self._spares: dict[str, int] = {}
         self._news = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -67,6 +69,19 @@ class RunHosts:
         self._save_addresses()
         for rank in range(self._size if self._config.hosts else 0):
             self._record_joined(rank)
+
+    async def grow(self, num_replicas: int) -> None:
+        """Have room for so many replicas: on this machine each has a host of its own.
+
+        Raises:
+            ConfigError: A host did not start.
+        """
+        more = num_replicas - self._size
+        if more > 0 and isinstance(self._job, LocalJob):
+            await asyncio.to_thread(self._job.grow, "hosts", more)
+            self._turns += [asyncio.Lock() for _ in range(more)]
+            self._size += more
+            self._save_addresses()
 
     async def end(self) -> None:
         """End all that was started on them."""
@@ -102,8 +117,7 @@ class RunHosts:
 
     def agent_address(self, place: int) -> Address:
         """Return where the agent of a replica's host listens."""
-        rank = self._placed.get(place, place % self._size)
-        return Address.parse(self._job.state().hosts.hosts[rank].agent_address)
+        return self.agent_on(self.host_of(place))
 
     async def host(self, place: int, stopping: asyncio.Event) -> HostMesh:
         """Return the host of a replica; one that was lost is begun anew, or waited for.
@@ -116,7 +130,9 @@ class RunHosts:
             SupervisionError: It is not wanted any more.
             DanausError: A host of this machine cannot be started.
         """
-        rank = self._placed.setdefault(place, place % self._size)
+        rank = self.host_of(place)
+        if rank in self._closed:
+            rank = self._placed[place] = self._another(place)
         said_at = 0.0
         while not stopping.is_set():
             try:
@@ -127,7 +143,96 @@ class RunHosts:
                     self._record_waiting(place, rank, refused)
             rank = self._placed[place] = self._another(place)
             await self._until_news(stopping)
-        raise SupervisionError(self._config.replica_ids[place], "it was stopped")
+        raise SupervisionError(f"replica-{place}", "it was stopped")
+
+    async def spare_host(self, name: str, stopping: asyncio.Event) -> tuple[int, HostMesh]:
+        """Return the host that has least to do, for a spare; wait until there is one.
+
+        Raises:
+            SupervisionError: It is not wanted any more.
+            DanausError: A host of this machine cannot be started.
+        """
+        while not stopping.is_set():
+            useless = self._leaving | self._closed
+            ranks = [rank for rank in range(self._size) if rank not in useless]
+            for rank in sorted(ranks, key=lambda r: (self._num_on(r), r in self._lost)):
+                self._spares[name] = rank
+                with contextlib.suppress(AddressRefused):
+                    return rank, await self._ready(rank)
+                del self._spares[name]
+            await self._until_news(stopping)
+        raise SupervisionError(name, "it was stopped")
+
+    def move(self, place: int, spare: str) -> None:
+        """Note that a replica lives where a spare did."""
+        self._placed[place] = self._spares.pop(spare)
+
+    def agent_on(self, rank: int) -> Address:
+        """Return where the agent of a host listens."""
+        return Address.parse(self._job.state().hosts.hosts[rank].agent_address)
+
+    def _num_on(self, rank: int) -> int:
+        return [*self._placed.values(), *self._spares.values()].count(rank)
+
+    # -- which, and how many ---------------------------------------------------------------------
+
+    @property
+    def size(self) -> int:
+        """How many hosts there are."""
+        return self._size
+
+    def host_of(self, place: int) -> int:
+        """Return the host on which a replica lives, or will."""
+        if place not in self._placed:
+            load = self._load(place)
+            free = [rank for rank in range(self._size) if load[rank] is not None]
+            own = place % self._size
+            crowded = place >= self._size and free
+            self._placed[place] = min(free, key=lambda r: load[r] or 0) if crowded else own
+        return self._placed[place]
+
+    def rank_of(self, name: str) -> int:
+        """Return which host is named, as in ``host1``.
+
+        Raises:
+            ConfigError: There is none.
+        """
+        digits = name.removeprefix("host")
+        if not digits.isdigit() or int(digits) >= self._size:
+            last = "host0" if self._size == 1 else f"host0 to host{self._size - 1}"
+            raise ConfigError(f"there is no host {name!r}", f"this run has {last}")
+        return int(digits)
+
+    def num_empty(self, *, but: int) -> int:
+        """Return how many hosts but one could take a replica and have none."""
+        load = self._load(None)
+        return sum(load[rank] == 0 for rank in range(self._size) if rank != but)
+
+    def close(self, ranks: Iterable[int]) -> None:
+        """Start nothing on these hosts any more."""
+        self._closed.update(ranks)
+
+    def open(self, rank: int) -> None:
+        """Use a host again."""
+        self._closed.discard(rank)
+
+    async def restart(self, rank: int) -> None:
+        """End all that runs on a host, and begin there anew: with the code that lies there now.
+
+        Raises:
+            DanausError: It cannot be begun.
+        """
+        async with self._turns[rank]:
+            self._lost.setdefault(rank, time.monotonic())
+        await self._ready(rank)
+
+    def _load(self, place: int | None) -> tuple[int | None, ...]:
+        """Return of each host how many others than this replica live there; None: it is of no
+        use."""
+        others = [each for other, each in self._placed.items() if other != place]
+        useless = self._lost.keys() | self._leaving | self._closed
+        ranks = range(self._size)
+        return tuple(None if each in useless else others.count(each) for each in ranks)
 
     async def _ready(self, rank: int) -> HostMesh:
         async with self._turns[rank]:
@@ -157,14 +262,13 @@ class RunHosts:
         """Return the host to try next for a replica (H-4)."""
         rank, now = self._placed[place], time.monotonic()
         away_s = now - self._lost[rank] if rank in self._lost else None
-        others = [each for other, each in self._placed.items() if other != place]
-        usable = set(range(self._size)) - self._lost.keys() - self._leaving
+        elsewhere = rank in self._leaving and bool(self._config.hosts)
         return next_host(
             rank,
-            tuple(others.count(each) if each in usable else None for each in range(self._size)),
+            self._load(place),
             away_s=away_s,
             wait_s=self._config.host_wait_s,
-            leaves=rank in self._leaving and bool(self._config.hosts),
+            leaves=elsewhere or rank in self._closed,
         )
 
     # -- what is written down ------------------------------------------------------------------
@@ -198,7 +302,7 @@ class RunHosts:
         away_s = time.monotonic() - self._lost.get(rank, time.monotonic())
         self._journal.record(
             Event.HOST_WAITED_FOR,
-            replica=self._config.replica_ids[place],
+            replica=f"replica-{place}",
             host=self._name(rank),
             away_s=round(away_s, 3),
             reason=refused.why,
@@ -226,7 +330,7 @@ def _job(
         )
         return AttachedJob(config.hosts, terms, on_cut_off=on_cut_off)
     job = LocalJob(
-        num_hosts=config.replicas,
+        num_hosts=config.replicas + config.spares,
         run_dir=folder.path,
         sockets=folder.sockets(),
         secret_path=folder.secret_path,

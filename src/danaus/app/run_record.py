@@ -8,6 +8,7 @@ stand is ``ft.lineage``'s to say, and so is the judgement of them.
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -126,6 +127,25 @@ class RunRecord:
             elif event.name == Event.PROCESS_STARTED and event.replica:
                 seen.add(event.replica)
         return tuple(sorted(seen, key=_in_words))
+
+    @cached_property
+    def _wanted(self) -> list[tuple[float, frozenset[str]]]:
+        """From when on which replicas were to train."""
+        found = [(0.0, frozenset(self.replicas))]
+        if not any(event.name == Event.CREW_SCALED for event in self.events):
+            return found  # all that were seen
+        for event in self.events:
+            if event.name == Event.RUN_STARTED:
+                found.append((event.time, frozenset(event.names("replicas"))))
+            elif event.name == Event.CREW_SCALED:
+                after = (found[-1][1] | {*event.names("start")}) - {*event.names("drain")}
+                found.append((event.time, after))
+        return found
+
+    def wanted_at(self, moment: float) -> frozenset[str]:
+        """Return the replicas that were to train at a moment, in seconds since 1970."""
+        last = bisect.bisect_right(self._wanted, moment, key=lambda each: each[0]) - 1
+        return self._wanted[max(0, last)][1]
 
     @property
     def start(self) -> float:

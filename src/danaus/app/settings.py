@@ -8,11 +8,12 @@ extension, live beside the trainer's components.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from danaus.actor.restart import Restart
 from danaus.app.chaos import Fleet
+from danaus.app.crew_file import read_crew
 from danaus.app.run_folder import RunFolder
 from danaus.core.config import load, names
 from danaus.core.errors import AddressRefused, ConfigError
@@ -137,6 +138,8 @@ class RunConfig(TrainConfig):
             ten times the median of the phase, never under 5 s.
         grace_s: Seconds that a process has to stop by itself before it is terminated.
         detached: Workers go on when the controller goes away.
+        spares: Processes that are kept ready to become any replica that has to start; each takes
+            the memory of one.
         quorum: Limits of membership.
         start_limit_s: Seconds from the fork of a worker to its asking for a quorum.
         restart: How often a dead process is started again.
@@ -155,6 +158,7 @@ class RunConfig(TrainConfig):
     hang_limit_s: float | None = None
     grace_s: float = 2.0
     detached: bool = False
+    spares: int = 0
     start_limit_s: float = 120.0
     quorum: QuorumConfig = field(default_factory=QuorumConfig)
     restart: RestartConfig = field(default_factory=RestartConfig)
@@ -169,6 +173,7 @@ class RunConfig(TrainConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         _at_least("replicas", self.replicas, 1)
+        _at_least("spares", self.spares, 0)
         _above_zero("grace_s", self.grace_s)
         _above_zero("start_limit_s", self.start_limit_s)
         _above_zero("alone_limit_s", self.alone_limit_s)
@@ -293,12 +298,17 @@ class CampaignConfig:
 def saved(folder: RunFolder) -> RunConfig:
     """Return the settings that a run's folder holds, of a demo's those of its training.
 
+    With as many replicas as the run was last told to have.
+
     Raises:
         ConfigError: They are damaged.
     """
     if "sabotage" in folder.config():
-        return training_of(load(DemoConfig, toml=folder.config_path))
-    return load(RunConfig, toml=folder.config_path)
+        settings = training_of(load(DemoConfig, toml=folder.config_path))
+    else:
+        settings = load(RunConfig, toml=folder.config_path)
+    crew = read_crew(folder.control)
+    return settings if crew is None else replace(settings, replicas=len(crew.places))
 
 
 def training_of(settings: RunConfig) -> RunConfig:
@@ -339,6 +349,7 @@ _MAY_CHANGE = frozenset(
         "alone_limit_s",
         "grace_s",
         "detached",
+        "spares",
         "checkpoint.every_steps",
         "checkpoint.keep",
         "restart.intensity",

@@ -280,11 +280,10 @@ def _back(record: RunRecord, fault: Fault, noticed: float | None) -> float | Non
     if fault.target == SERVICE:
         again = (e for e in record.events if e.name == Event.SERVICE_RESTARTED)
         return next((e.time for e in again if e.time >= fault.time), None)
-    everyone = frozenset(record.replicas)
     everybody = fault.kind == FaultKind.KILL_CONTROLLER
     own = record.commits if everybody else record.by_replica.get(fault.target, [])
     for commit in own[len(_before(own, noticed)) :]:
-        whole = not commit.members or commit.replicas >= everyone
+        whole = not commit.members or commit.replicas >= record.wanted_at(commit.time)
         if whole:
             old = [m for m in commit.members if replica_of(m) == fault.target]
             if fault.kind in _BITS or fault.incarnation is None:

@@ -59,6 +59,13 @@ class RankTraining:
         )
         self._inside = Inside(self._work)
 
+    def adopt(self, job: WorkerJob) -> None:
+        """Be another replica, which is built the same: only its name differs (H-4)."""
+        if self._work is None:
+            raise InternalError("P-6", "a spare was used before it was prepared")
+        self._job = job
+        self._work.place = self._place()
+
     def train(self) -> WorkerResult:
         """Train until every member has committed the run's last step."""
         with self._open:

@@ -77,6 +77,18 @@ class ReplicaWorker(Actor):
         self._training.prepare()
 
     @endpoint
+    def adopt(self, job: WorkerJob) -> None:
+        """Be this replica from now on: what is prepared is built for any.
+
+        Raises:
+            InternalError: Nothing is prepared.
+        """
+        if self._training is None:
+            raise InternalError("H-4", "a worker was told who it is before it was prepared")
+        self._job = job
+        self._training.adopt(job)
+
+    @endpoint
     def train(self) -> WorkerResult:
         """Train until every member has committed the run's last step.
 

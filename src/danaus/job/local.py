@@ -120,6 +120,27 @@ class LocalJob:
         """Return the pid of each host's agent."""
         return {agent.name: agent.pid for agent in self._agents}
 
+    def grow(self, mesh: str, num_hosts: int) -> HostMesh:
+        """Start more hosts; returns once the agent of each listens.
+
+        Args:
+            mesh: Name of the mesh in ``state()``: ``hosts``.
+            num_hosts: How many more.
+
+        Returns:
+            All hosts.
+
+        Raises:
+            ConfigError: An agent did not start.
+        """
+        options = self._applied(mesh, "grow()")
+        first = len(self._agents)
+        agents = [LocalAgent(f"host{first + n}", options) for n in range(num_hosts)]
+        self._agents += agents  # before they start: whatever comes, ``kill`` ends them
+        self._hosts = (*self._hosts, *start_agents(agents, get_runtime()))
+        self._num_hosts = len(self._hosts)
+        return self.state().hosts
+
     def replace(self, mesh: str, host: int) -> HostMesh:
         """Start a host again whose agent is gone or does not answer; its address stays.
 
@@ -133,18 +154,13 @@ class LocalJob:
         Returns:
             The host, as a mesh without axes.
         """
-        if mesh != "hosts":
-            raise ConfigError(what=f"no mesh {mesh!r} in this job", needed="hosts")
-        if self._options is None:
-            raise ConfigError(
-                what="replace() in a job that does not run", to_do="call apply() first"
-            )
+        options = self._applied(mesh, "replace()")
         runtime, old = get_runtime(), self._agents[host]
         old.kill()
         old.wait(_END_LIMIT_S)
         old.release()
         runtime.io.post(runtime.connections.forget_host, self._hosts[host])
-        agent = LocalAgent(old.name, self._options)
+        agent = LocalAgent(old.name, options)
         self._agents[host] = agent
         (ref,) = start_agents([agent], runtime)
         self._hosts = (*self._hosts[:host], ref, *self._hosts[host + 1 :])
@@ -172,6 +188,13 @@ class LocalJob:
 
     def __exit__(self, *_: object) -> None:
         self.kill()
+
+    def _applied(self, mesh: str, what: str) -> HostOptions:
+        if mesh != "hosts":
+            raise ConfigError(what=f"no mesh {mesh!r} in this job", needed="hosts")
+        if self._options is None:
+            raise ConfigError(what=f"{what} in a job that does not run", to_do="call apply() first")
+        return self._options
 
     # -- folders -------------------------------------------------------------------------------
 

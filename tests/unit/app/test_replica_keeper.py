@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from danaus.app.replica_keeper import worst
+from danaus.app.worst import worst
 from danaus.core.errors import ActorError, Diverged, RestartsExhausted
 
 DIVERGED = Diverged(step=3, fingerprints={"a": "1", "b": "2"}, reason="they differ")

@@ -36,3 +36,24 @@ def test_the_end_is_told_with_the_right_number() -> None:
         "finished: 9 steps, a replica was once started again; final state sha256 f",
         "finished: 9 steps, 4 times a replica was started again; final state sha256 f",
     ]
+
+
+def test_who_was_to_train_follows_what_the_run_was_scaled_to(tmp_path: Path) -> None:
+    story = StoryTeller(tmp_path)
+    story.run(3)
+    record = read_run(tmp_path)
+    assert record.wanted_at(record.end) == frozenset(record.replicas)
+    story.now += 1.0
+    story.record("run_started", replicas=["replica-0", "replica-1"])
+    story.now += 1.0
+    story.record("crew_scaled", replicas=3, was=2, start=["replica-2"], drain=[])
+    story.now += 1.0
+    story.record("crew_scaled", replicas=1, was=3, start=[], drain=["replica-2", "replica-1"])
+    record = read_run(tmp_path)
+    times = [event.time for event in record.events[-3:]]
+    wanted = [sorted(record.wanted_at(time)) for time in times]
+    assert wanted == [
+        ["replica-0", "replica-1"],
+        ["replica-0", "replica-1", "replica-2"],
+        ["replica-0"],
+    ]

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from danaus.app.experiment import first_at_the_end
+from danaus.app.crew import first_at_the_end
 from danaus.app.run_result import WorkerResult
 
 LATE, ENDED, STOPPED = (WorkerResult(0, "a"),), (WorkerResult(9, "b"),), ()
@@ -30,7 +30,9 @@ def waited_for(*results):
         async with asyncio.TaskGroup() as tasks:
             keepers = [tasks.create_task(each(answer)) for answer in answers]
             stopped = tasks.create_task(asyncio.Event().wait())
-            over = tasks.create_task(first_at_the_end(keepers, stopped, num_steps=9))
+            over = tasks.create_task(
+                first_at_the_end(keepers, stopped, grown=asyncio.Event(), num_steps=9)
+            )
             done = 0
             for answer, result in zip(answers, results, strict=True):
                 answer.set_result(result)

@@ -1,29 +1,30 @@
-"""The controller's door: what faults need its help for, asked by another process of the run.
+"""The controller's door: what another process of the run asks of its controller.
 
-Owns the messages, ``serve_door`` and ``Door``, its other side.  The door's address stands in the
-run folder.  Both sides prove that they hold the run's secret before a word is read, and nothing
-that comes through is unpickled (W-2).
+Owns the messages, ``serve_door`` and ``Door``, its other side: faults that need the controller's
+help, and changes of the crew (drain, scale, roll).  The door's address stands in the run folder.
+Both sides prove that they hold the run's secret before a word is read, and nothing that comes
+through is unpickled (W-2).
 """
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
+import os
 from collections.abc import Awaitable, Callable
 
 import msgspec
 
 from danaus.app.chaos_fault import Fault
-from danaus.app.chaos_spec import read, write
+from danaus.app.chaos_spec import write
 from danaus.app.run_folder import RunFolder
-from danaus.core.errors import ConfigError, DanausError, DeadlinePassed
+from danaus.core.errors import AddressRefused, ConfigError, DanausError, DeadlinePassed
 from danaus.wire.address import Address
 from danaus.wire.codec import Codec
 from danaus.wire.secret import Secret
 from danaus.wire.session import Session, SessionListener, open_session, serve_sessions
 
 _OPEN_LIMIT_S = 2.0
-_ANSWER_LIMIT_S = 10.0
+ANSWER_LIMIT_S = 10.0
 
 
 class Strike(msgspec.Struct, frozen=True, tag="strike"):
@@ -39,8 +40,34 @@ class HoldService(msgspec.Struct, frozen=True, tag="hold_service"):
     seconds: float
 
 
+class Drain(msgspec.Struct, frozen=True, tag="drain"):
+    """Have a replica, or all of a host, leave and stay away; ``undo``: use the host again.
+
+    ``grace_s``: kill what has not left by then.
+    """
+
+    target: str
+    grace_s: float | None = None
+    undo: bool = False
+
+
+class Scale(msgspec.Struct, frozen=True, tag="scale"):
+    """Let so many replicas train."""
+
+    replicas: int
+
+
+class Roll(msgspec.Struct, frozen=True, tag="roll"):
+    """Drain and restart the next host of a roll, or the one that is named."""
+
+    host: str = ""
+
+
 class Done(msgspec.Struct, frozen=True, tag="done"):
-    """It was done."""
+    """It was done: ``words`` for a person.  ``more``: of a roll, hosts are left."""
+
+    words: str = ""
+    more: bool = False
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
@@ -49,11 +76,11 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
     why: str
 
 
-Asked = Strike | HoldService
+Asked = Strike | HoldService | Drain | Scale | Roll
 _ASKED: Codec[Asked] = Codec(Asked)
 _ANSWER: Codec[Done | Refused] = Codec(Done | Refused)
 
-OnAsked = Callable[[Fault | HoldService], Awaitable[None]]
+OnAsked = Callable[[Asked], Awaitable[Done]]
 """Does what was asked for; a ``DanausError`` refuses it."""
 
 
@@ -71,20 +98,14 @@ async def serve_door(address: Address, secret: Secret, on_asked: OnAsked) -> Ses
 
     async def serve(session: Session) -> None:
         async for parts in session:
-            asked = _ASKED.decode(parts[0], session.peer)
+            answer: Done | Refused
             try:
-                await on_asked(_fault(asked) if isinstance(asked, Strike) else asked)
+                answer = await on_asked(_ASKED.decode(parts[0], session.peer))
             except DanausError as error:
-                answer: Done | Refused = Refused(str(error).partition("\n")[0])
-            else:
-                answer = Done()
+                answer = Refused(str(error).partition("\n")[0])
             session.send([_ANSWER.encode(answer)])
 
     return await serve_sessions(address, secret, serve)
-
-
-def _fault(asked: Strike) -> Fault:
-    return dataclasses.replace(read(asked.spec), id=asked.id)
 
 
 class Door:
@@ -103,7 +124,7 @@ class Door:
         Raises:
             DanausError: Nobody answers, or the wish is refused.
         """
-        self._ask(Strike(write(fault), fault.id))
+        self.ask(Strike(write(fault), fault.id))
 
     def hold_service(self, seconds: float) -> None:
         """Keep the quorum service away for so many seconds at its next death.
@@ -111,24 +132,42 @@ class Door:
         Raises:
             DanausError: Nobody answers.
         """
-        self._ask(HoldService(seconds))
+        self.ask(HoldService(seconds))
 
-    def _ask(self, asked: Asked) -> None:
+    def ask(self, asked: Asked, limit_s: float | None = ANSWER_LIMIT_S) -> Done:
+        """Ask, and wait until it is done.
+
+        Args:
+            asked: For what.
+            limit_s: How long it may take; None: as long as a step takes, or longer.
+
+        Raises:
+            DanausError: Nobody answers, or the wish is refused.
+        """
         address = self._folder.addresses().get("door")
         if not isinstance(address, str):
             raise ConfigError("the run's controller has no door", "it must be alive for this")
-        answer = asyncio.run(_asked(Address.parse(address), self._folder.secret(), asked))
+        secret = self._folder.secret()
+        try:
+            answer = asyncio.run(_asked(Address.parse(address), secret, asked, limit_s=limit_s))
+        except AddressRefused as refused:
+            where = os.path.relpath(self._folder.path)
+            to_do = f"danaus train --resume {where}"
+            raise ConfigError("no controller of this run is alive", refused.why, to_do) from refused
         if isinstance(answer, Refused):
             raise ConfigError("the run's controller did not do it", answer.why)
+        return answer
 
 
-async def _asked(address: Address, secret: Secret, asked: Asked) -> Done | Refused:
+async def _asked(
+    address: Address, secret: Secret, asked: Asked, *, limit_s: float | None
+) -> Done | Refused:
     session = await open_session(address, secret, open_limit_s=_OPEN_LIMIT_S)
     try:
         session.send([_ASKED.encode(asked)])
-        async with asyncio.timeout(_ANSWER_LIMIT_S):
+        async with asyncio.timeout(limit_s):
             return _ANSWER.decode((await session.receive())[0], session.peer)
     except TimeoutError as error:
-        raise DeadlinePassed("the run's controller to answer", _ANSWER_LIMIT_S) from error
+        raise DeadlinePassed("the run's controller to answer", limit_s or 0.0) from error
     finally:
         await session.close()
