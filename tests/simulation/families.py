@@ -164,3 +164,59 @@ apart = _shape(("rift|one-way rift", "announced|joined", (1, 3), -1, 5), replica
 apart_from_all = _shape(
     ("isolate from peers", "announced|joined", (1, 3), 0, 80), replicas=(3, 4), slow=(0,)
 )
+
+
+def _trailing(seed: int, *faults: Fault, steps: int = 80, replicas: int = 3) -> Plan:
+    """Return a run in which one is killed early, and trails after the others in step 12 or so."""
+    first = Fault("kill", "computed", 12 + seed % 5)
+    return Plan(
+        seed=4 * seed, replicas=replicas, steps=steps, slow=seed % 2 * 15, faults=(first, *faults)
+    )
+
+
+def a_donor_that_dies(seed: int) -> Plan:
+    chance = random.Random(seed)
+    moment = chance.choice(("serving", "fetched", "replayed", "caught up"))
+    return _trailing(seed, Fault("kill", moment, 1 + seed % 2, who=seed % 2))
+
+
+def a_log_that_ends(seed: int) -> Plan:
+    moment = ("serving", "fetched", "replayed", "caught up")[seed % 4]
+    return _trailing(seed, *(Fault("drop log", moment, 1, who=who) for who in (0, 1)))
+
+
+def a_donor_that_is_cut_off(seed: int) -> Plan:
+    moment = ("serving", "fetched", "replayed", "caught up")[seed % 4]
+    return _trailing(seed, Fault("isolate from peers", moment, 1, who=seed % 3, span=40))
+
+
+def a_restore_in_the_middle(seed: int) -> Plan:
+    """Both members die while one trails: all go back, and what it has learned is void."""
+    moment = ("fetched", "replayed", "caught up", "learning")[seed % 4]
+    return _trailing(seed, Fault("kill others", moment, 1 + seed % 3))
+
+
+def a_service_that_dies(seed: int) -> Plan:
+    moment = ("fetched", "replayed", "caught up", "learning")[seed % 4]
+    how = ("crash service", "wipe service")[seed // 4 % 2]
+    return _trailing(seed, Fault(how, moment, 1), Fault("kill", "replayed", 3, who=0))
+
+
+def a_wrong_transfer(seed: int) -> Plan:
+    return _trailing(seed, Fault("garble fetch", ("learning", "fetched")[seed % 2], 1))
+
+
+def an_end_that_comes_soon(seed: int) -> Plan:
+    return _trailing(seed, steps=7 + seed % 8)
+
+
+TRAILS = (
+    a_donor_that_dies,
+    a_log_that_ends,
+    a_donor_that_is_cut_off,
+    a_restore_in_the_middle,
+    a_service_that_dies,
+    a_wrong_transfer,
+    an_end_that_comes_soon,
+)
+"""Histories in which learners trail, and something happens meanwhile."""

@@ -99,6 +99,9 @@ class Faults:
         target.garbling = True
         self.monitor.flips += 1
 
+    def fault_drop_log(self, target: Member, span: float) -> None:
+        target.lend_nothing()
+
     def fault_echo(self, target: Member, span: float) -> None:
         target.echoing = True
 

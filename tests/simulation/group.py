@@ -10,6 +10,7 @@ from tests.simulation.engine import Link, Violation
 from tests.simulation.meeting import Meeting, MeetingMember
 from tests.simulation.model import Kept, Model, mixed
 
+from danaus.ft.course import lent_steps
 from danaus.ft.step_events import (
     Ballot,
     CastVote,
@@ -64,6 +65,7 @@ class GroupMember(MeetingMember):
         self.early: dict[Epoch, list[tuple[Callable[..., None], tuple[Any, ...]]]] = {}
         self.links: dict[MemberId, Link] = {}
         self.snapshots: dict[int, tuple[Model, Epoch | None]] = {}
+        self.log: Any = None
 
     def feed(self, event: Event) -> None:
         raise NotImplementedError
@@ -124,7 +126,9 @@ class GroupMember(MeetingMember):
         told = order.announcement
         self.group = Group(told, told.record().members)
         self.entered = told.epoch
-        self.snapshots = {}
+        lent = lent_steps(told, self.who)
+        self.snapshots = {step: self.snapshots[step] for step in self.snapshots if step in lent}
+        self.log = self.log if lent else None
         self.world.monitor.forming(self, told)
         if not self.happens("forming"):
             return

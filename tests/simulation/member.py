@@ -11,8 +11,8 @@ from typing import Any
 
 from msgspec.structs import replace
 from tests.simulation.engine import Violation
-from tests.simulation.group import GroupMember
-from tests.simulation.model import Kept, Model, flipped, mixed, seed_model
+from tests.simulation.learning import LearningMember
+from tests.simulation.model import Kept, Model, grown, seed_model
 
 from danaus.core.errors import InternalError
 from danaus.ft.step import StepMachine
@@ -27,13 +27,9 @@ from danaus.ft.step_events import (
     Event,
     Finish,
     JoinQuorum,
-    Learn,
-    Learned,
-    LearnFailed,
     Restore,
     Restored,
     RestoreFailed,
-    Serve,
     Started,
 )
 from danaus.quorum.messages import (
@@ -48,11 +44,10 @@ from danaus.quorum.messages import (
     Seat,
 )
 
-LEARN_LIMIT_S = 5.0
 BEAT_S = 1.0
 
 
-class Member(GroupMember):
+class Member(LearningMember):
     """A process of one replica, from its start to its death."""
 
     def __init__(self, world: Any, who: MemberId, host: str) -> None:
@@ -73,7 +68,6 @@ class Member(GroupMember):
         self.finished = self.exited = False
         self.refused: Refused | None = None
         self.known_votes: Any = {}  # the ballots last handed to the machine
-        self.garbling = False
         self.echoing = False
         self.immortal_until = 0.0  # in the kernel: a signal to kill it waits
         self.later(self.engine.random.uniform(0.05, 0.3), self.begin)
@@ -123,7 +117,8 @@ class Member(GroupMember):
         """Send the ask that is outstanding, under a new number."""
         if self.session and self.asking:
             self.number += 1
-            report = replace(self.machine.report(), unreached=self.said)
+            lends = self.world.plan.lends(self.who)
+            report = replace(self.machine.report(), unreached=self.said, lends=lends)
             self.session.to_service(Join(self.seat, report, self.number))
 
     def hear(self, message: Any) -> None:
@@ -184,15 +179,9 @@ class Member(GroupMember):
         old = self.model
         if old.step != kept.step - 1:
             raise Violation("T-1", f"{self.name} applies step {kept.step} to step {old.step}")
-        self.model = Model(
-            step=kept.step,
-            chain=mixed(old.fingerprint, kept.step, kept.digest),
-            past=old,
-            epoch=kept.epoch,
-            gradient=kept.digest,
-            leaves=kept.leaves,
-            tainted=old.tainted,
-        )
+        self.model = grown(old, kept)
+        if self.log is not None:
+            self.log.add(kept)
         self.world.monitor.committed(self, kept)
         if not self.happens("applied"):
             return
@@ -211,6 +200,7 @@ class Member(GroupMember):
     # -- healing ----------------------------------------------------------------------
 
     def do_Restore(self, order: Restore) -> None:  # noqa: N802
+        self.lend_nothing()
         self.model = Model(-1, "overwritten")
         if self.happens("restoring"):
             self.later(self.engine.random.uniform(0.01, 0.1), self.restore, order)
@@ -226,46 +216,6 @@ class Member(GroupMember):
         self.world.monitor.restored(self, order)
         if self.happens("restored"):
             self.run(self.feed, Restored(order.epoch, order.step, saved.fingerprint))
-
-    def do_Serve(self, order: Serve) -> None:  # noqa: N802
-        if self.model.step != order.step:
-            raise Violation("H-2", f"{self.name} serves {order.step} at {self.model.step}")
-        self.snapshots = {order.step: (self.model, order.committed_epoch)}
-        self.happens("serving")
-
-    def do_Learn(self, order: Learn) -> None:  # noqa: N802
-        self.model = Model(-1, "overwritten")
-        if self.happens("learning"):
-            limit = self.clock + LEARN_LIMIT_S
-            self.later(self.engine.delay(), self.fetch, order, limit)
-
-    def fetch(self, order: Learn, limit: float) -> None:
-        """Try each donor; a donor that dies meanwhile is replaced by the next."""
-        for seat in order.learner.donors:
-            donor = self.world.processes.get(seat.member)
-            if donor and self.reaches(donor) and order.step in donor.snapshots:
-                self.later(self.engine.random.uniform(0.05, 0.5), self.fetched, order, limit, donor)
-                return
-        if self.clock < limit:
-            self.later(0.2, self.fetch, order, limit)
-        else:
-            self.feed(LearnFailed(order.epoch, "no donor could serve"))
-
-    def reaches(self, other: Member) -> bool:
-        held = self.engine.apart_until(self.host, other.host)
-        return other.alive and not other.stopped and not held
-
-    def fetched(self, order: Learn, limit: float, donor: Member) -> None:
-        if not self.reaches(donor) or order.step not in donor.snapshots:
-            self.fetch(order, limit)
-            return
-        model, epoch = donor.snapshots[order.step]
-        if self.garbling:
-            self.garbling = False
-            model = flipped(model, f"garbled by {self.name}")
-        self.model = model
-        if self.happens("fetched"):
-            self.run(self.feed, Learned(order.epoch, order.step, model.fingerprint, epoch))
 
     def do_Finish(self, order: Finish) -> None:  # noqa: N802
         if order.left:

@@ -46,5 +46,18 @@ class Kept:
     leaves: tuple[int, ...]
 
 
+def grown(model: Model, kept: Kept) -> Model:
+    """Return the state after a step was applied."""
+    return Model(
+        step=kept.step,
+        chain=mixed(model.fingerprint, kept.step, kept.digest),
+        past=model,
+        epoch=kept.epoch,
+        gradient=kept.digest,
+        leaves=kept.leaves,
+        tainted=model.tainted,
+    )
+
+
 def flipped(model: Model, how: str) -> Model:
     return replace(model, flips=model.flips + "!" + mixed(how), tainted=True)

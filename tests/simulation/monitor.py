@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.simulation.engine import Violation
 from tests.simulation.history import against, check_history, rolled_back
+from tests.simulation.lessons import replayed_truly, teaches_truly
 from tests.simulation.member import Member
 from tests.simulation.model import NUM_LEAVES, Kept
 
@@ -78,6 +79,7 @@ class Monitor:
         if last:
             self._follows(last, told)
         self._keeps(told, last)
+        teaches_truly(told, last)
         self._spoils(told, last)
         self._resolves(told)
         self.announced.append(told)
@@ -367,3 +369,6 @@ class Monitor:
             raise Violation("T-7", f"{member.name} finishes at step {member.model.step}")
         self.ends.append(member.who)
         check_history(self, member)
+
+    def replayed(self, member: Member) -> None:
+        replayed_truly(self.lineage, member)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 
 from danaus.app.chaos import Fleet
+from danaus.quorum.messages import MemberId
 
 # Where a fault may strike.  ``time`` counts tenths of a second, every other moment how often it
 # has come to pass in the whole run.
@@ -35,6 +36,8 @@ MEMBER_MOMENTS = (
     "serving",
     "learning",
     "fetched",
+    "replayed",  # a learner has applied one step more
+    "caught up",  # it has stopped trailing, nobody knows
     "restoring",
     "restored",
 )
@@ -76,6 +79,7 @@ MEMBER_FAULTS = (
     "lose agent",  # its death can be neither reported nor brought about
     "echo",  # all that it and the service say to each other comes twice, out of order
     "garble fetch",  # what it learns next is wrong
+    "drop log",  # it has no room any more for what learners that trail need
 )
 SERVICE_FAULTS = (
     "crash service",
@@ -126,6 +130,16 @@ class Plan:
     faults: tuple[Fault, ...] = ()
     hosts: tuple[int, ...] = ()  # of each replica; none: each has one of its own
     service_on: int | None = None  # the host of the quorum service; None: one apart
+
+    @property
+    def log_room(self) -> int:
+        """How many gradients a donor keeps."""
+        return (2, 5, 1000)[self.seed % 3]
+
+    def lends(self, member: MemberId) -> bool:
+        """Tell whether a process can serve a learner while it goes on."""
+        number = int(member.replica_id.removeprefix("r"))
+        return self.seed % 4 != 1 and (self.seed % 4 != 2 or number % 2 == 0)
 
     @property
     def fleet(self) -> Fleet:

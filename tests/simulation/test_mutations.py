@@ -36,6 +36,7 @@ def mutant(rule: str, family: Family, where: str, *changes: Change) -> Mutant:
     return Mutant(rule, family, ((where, changes),))
 
 
+AGREEMENT = "danaus.quorum.agreement:"
 RESOLVE, CONVENE = "danaus.quorum.resolve:", "danaus.quorum.convene:"
 DECISION, STATE = "danaus.quorum.decision:", "danaus.quorum.state:QuorumMachine."
 FORMING, STEP = "danaus.quorum.forming:", "danaus.ft.step:StepMachine."
@@ -47,7 +48,7 @@ OF_ANY_INCARNATION = """(report := next((
         and (r := s.roster.report(o)) is not None), None)) is not None"""
 NEVER_TOLD_AGAIN = (
     STATE + "_knows_not",
-    (("return not known or max(known) < s.standing.epoch", "return False"),),
+    (("return not known or max(known) < told", "return False"),),
 )
 
 OUTCOME = [
@@ -272,7 +273,35 @@ MEMBER = [
     ),
 ]
 
-MUTANTS = [*OUTCOME, *QUORUM, *MEMBER]
+LEARNER = [
+    mutant(
+        "a learner enters at the members' step only",
+        families.a_donor_that_dies,
+        AGREEMENT + "_equals",
+        ("if place.step != followed.step:", "if False:"),
+        ("return place.fingerprint == followed.fingerprint", "pass"),
+    ),
+    mutant(
+        "a learner enters with the members' state only",
+        families.a_wrong_transfer,
+        AGREEMENT + "_equals",
+        ("return place.fingerprint == followed.fingerprint", "return True"),
+    ),
+    mutant(
+        "a learner that has caught up is waited for",
+        families.a_learner,
+        FORMING + "announcement_of",
+        ("hold=any(each.trail is None for each in learners)", "hold=False"),
+    ),
+    mutant(
+        "a learner trails on with donors of its own only",
+        families.a_donor_that_dies,
+        "danaus.quorum.trailing:carried",
+        ("if incarnation_of(d.member) in inside", ""),
+    ),
+]
+
+MUTANTS = [*OUTCOME, *QUORUM, *MEMBER, *LEARNER]
 FAMILIES = list({m.family: None for m in MUTANTS})
 
 

@@ -44,7 +44,7 @@ def read_course(
         InternalError: It counts replicas that are not whole (Q-2), or contradicts what the
             member holds (T-1).
     """
-    learner = next((one for one in told.learners if one.seat.member == member), None)
+    learner = learner_in(told, member)
     counted = any(seat.member == member for seat in told.members)
     if learner is None and not counted:
         return Course("nothing", "not listed")
@@ -59,6 +59,33 @@ def read_course(
     if not report.fingerprint or settled_step(report, told.outcome) != told.committed_step:
         raise _contradiction(told, member, report)
     return Course("apply" if follows(report, told.outcome) else "stand", told.outcome.reason)
+
+
+def learner_in(told: Announcement, member: MemberId) -> Learner | None:
+    """Return what an announcement says of a member that learns; None: it does not."""
+    return next((one for one in told.learners if one.seat.member == member), None)
+
+
+def pupils_of(told: Announcement, member: MemberId) -> tuple[Learner, ...]:
+    """Return the learners that ``member`` begins to serve where it follows ``told``."""
+    return tuple(
+        learner
+        for learner in told.learners
+        if (learner.trail is None or learner.trail.epoch == told.epoch)
+        and any(donor.member == member for donor in learner.donors)
+    )
+
+
+def lent_steps(told: Announcement, member: MemberId) -> frozenset[int]:
+    """Return the steps whose states ``member`` goes on serving in ``told``'s epoch.
+
+    And with them the gradients of every step that came after.
+    """
+    return frozenset(
+        learner.trail.step
+        for learner in told.learners
+        if learner.trail is not None and any(donor.member == member for donor in learner.donors)
+    )
 
 
 def _check_whole(told: Announcement, num_ranks: int) -> None:

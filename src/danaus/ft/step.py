@@ -16,7 +16,8 @@ Invariants:
     Q-2: a pending change is named on the vote, so that all members turn to the service after the
     same step.  Known only after the vote was cast, it is named on the next one.
     H-1: a learner neither computes nor votes; a transfer that failed leaves a state that nobody
-    may count on, and the report says so.
+    may count on, and the report says so.  A state that was learned while the members went on is
+    led on from, by the gradients that are missing; any other is fetched anew.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from typing import Any
 import msgspec
 
 from danaus.core.errors import InternalError
-from danaus.ft.course import read_course
-from danaus.ft.holding import SPOILED, Restorable, State
+from danaus.ft.course import learner_in, pupils_of, read_course
+from danaus.ft.holding import SPOILED, Restorable, State, learn_order, serve_order
 from danaus.ft.stage import Stage
 from danaus.ft.step_events import (
     Aborted,
@@ -48,7 +49,6 @@ from danaus.ft.step_events import (
     FormGroup,
     Instruction,
     JoinQuorum,
-    Learn,
     Learned,
     LearnFailed,
     Reduce,
@@ -57,7 +57,6 @@ from danaus.ft.step_events import (
     Restore,
     Restored,
     RestoreFailed,
-    Serve,
     Started,
     Votes,
     VotesBroken,
@@ -142,6 +141,7 @@ class StepMachine:
             restorable_step=self._restorable.step,
             done=self._done(),
             lineage_term=self.state.lineage_term,
+            caught_up=self.state.caught_up,
         )
 
     @property
@@ -237,8 +237,10 @@ class StepMachine:
         if self.stage is not Stage.LEARNING or event.epoch != self.epoch:
             return ()
         if isinstance(event, Learned):
-            told = self._lineage()
-            self.state = State(event.step, event.fingerprint, event.committed_epoch, told)
+            told = self._standing and learner_in(self._standing, self.member)
+            trailed = bool(told and told.trail)
+            of = event.committed_epoch
+            self.state = State(event.step, event.fingerprint, of, self._lineage(), trailed)
         return self._join()
 
     def _aborted(self, event: Aborted) -> Instructions:
@@ -278,16 +280,18 @@ class StepMachine:
             self.state = SPOILED
             return (*dropped, Restore(told.epoch, told.committed_step, told.reason))
         if course.todo == "learn" and course.learner:
+            order = learn_order(told, course.learner, self.state)
             self.stage = Stage.LEARNING
             self.state = SPOILED  # a transfer overwrites it in place
-            return (*dropped, Learn(told.epoch, told.committed_step, course.learner))
+            return (*dropped, order)
         if course.todo == "wait":
             return (*dropped, *self._join())
         self._descend(told)
         return (*dropped, *self._go_on())
 
     def _descend(self, told: Announcement) -> None:
-        self.state = msgspec.structs.replace(self.state, lineage_term=told.lineage_term)
+        term = told.lineage_term
+        self.state = msgspec.structs.replace(self.state, lineage_term=term, caught_up=False)
 
     def _drop(self, reason: str) -> Instructions:
         left, self._open = self._open, None
@@ -313,14 +317,8 @@ class StepMachine:
         return (*serve, *form, Compute(told.epoch, step, self._attempts[1]))
 
     def _serve(self, told: Announcement) -> Instructions:
-        pupils = tuple(
-            learner
-            for learner in told.learners
-            if any(donor.member == self.member for donor in learner.donors)
-        )
-        if not pupils:
-            return ()
-        return (Serve(told.epoch, self.state.step, pupils, self.state.epoch),)
+        pupils = pupils_of(told, self.member)
+        return (serve_order(told.epoch, pupils, self.state),) if pupils else ()
 
     def _join(self) -> Instructions:
         self.stage = Stage.JOINING

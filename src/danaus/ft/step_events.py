@@ -154,7 +154,10 @@ class RestoreFailed(msgspec.Struct, frozen=True):
 
 
 class Learned(msgspec.Struct, frozen=True):
-    """The state of ``step`` was fetched; ``committed_epoch`` is the donors', where they tell."""
+    """The state of ``step`` is here; ``committed_epoch`` is the donors', where they tell.
+
+    Of a learner with a trail it is the newest step to which the donors' gradients brought it.
+    """
 
     epoch: Epoch
     step: int
@@ -231,7 +234,8 @@ class JoinQuorum(msgspec.Struct, frozen=True):
 class FormGroup(msgspec.Struct, frozen=True):
     """Form the group of the announcement's members; failing is ``ReductionBroken``.
 
-    A snapshot served in an older epoch may be withdrawn.
+    A snapshot served in an older epoch may be withdrawn unless ``ft.course.lent_steps`` names it;
+    gradients need not be kept any more where it names none.
     """
 
     announcement: Announcement
@@ -285,20 +289,34 @@ class Restore(msgspec.Struct, frozen=True):
 
 
 class Learn(msgspec.Struct, frozen=True):
-    """Fetch the state of ``step`` from the learner's donors (H-2)."""
+    """Fetch the state of ``step`` from the learner's donors (H-2).
+
+    With a trail it is the state from which the trail begins: apply the gradients of the steps
+    after it, until few or none are left.  ``held_step``, if any, is that of a state in memory
+    from which the gradients after it lead on.  Without a trail it is to be held against the
+    donors' fingerprint then; where it differs, or gradients cannot be had, all is fetched.
+    """
 
     epoch: Epoch
     step: int
     learner: Learner
+    lineage_term: int = 0
+    held_step: int | None = None
 
 
 class Serve(msgspec.Struct, frozen=True):
-    """Offer an immutable snapshot of ``step``, the state as it is now, to these learners."""
+    """Offer an immutable snapshot of ``step``, the state as it is now, to these learners.
+
+    For those with a trail it is offered while steps go on, and with it from here on the reduced
+    gradient of each step that is applied, until ``FormGroup``, ``Restore`` or ``Learn`` end that.
+    """
 
     epoch: Epoch
     step: int
     learners: tuple[Learner, ...]
     committed_epoch: Epoch | None
+    fingerprint: str = ""
+    lineage_term: int = 0
 
 
 class Finish(msgspec.Struct, frozen=True):

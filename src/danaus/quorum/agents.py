@@ -224,14 +224,16 @@ def observation_of(seen: ProcessPosition, quiet: Quiet | None = None) -> Observa
         seen: The position.
         quiet: How long nothing has come from the process.
     """
+    apart = seen.phase == Phase.LEARN and quiet is not None and not quiet.awaited
     if quiet is not None and seen.phase != Phase.JOIN:
         # Only who joins waits for an answer; who is done says nothing any more.
         quiet = None if seen.phase == Phase.DONE else Quiet(quiet.silent_s)
     return Observation(
         position=(seen.step, seen.phase, seen.collective),
         still_s=seen.still_s,
-        waiting=seen.waiting or seen.phase == Phase.DONE,
+        waiting=(seen.waiting and not apart) or seen.phase == Phase.DONE,
         starting=seen.phase == Phase.START,
+        apart=apart,
         together=seen.phase in (Phase.REDUCE, Phase.VOTE),
         quiet=quiet,
         where=f"step {seen.step}, {_phase_name(seen.phase)}, collective {seen.collective}",

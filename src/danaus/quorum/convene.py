@@ -14,7 +14,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from danaus.quorum.agreement import Agreement
 from danaus.quorum.decision import Decision, ReplicaView, View, decide
@@ -28,10 +28,19 @@ from danaus.quorum.forming import (
     why_restore,
 )
 from danaus.quorum.leaving import release_alone, release_last, release_outsiders
-from danaus.quorum.messages import AbortExchange, Announcement, Outcome, Refused
+from danaus.quorum.messages import AbortExchange, Announcement, Learner, Outcome, Refused
 from danaus.quorum.resolve import follows, resolve
 from danaus.quorum.roster import Incarnation, incarnation_of
 from danaus.quorum.situation import Episode, Situation, Undo
+from danaus.quorum.trailing import (
+    carried,
+    caught_up,
+    is_done,
+    last_call,
+    late,
+    lenders,
+    may_trail,
+)
 
 WRONG_LIMIT = 2
 """How often a learner's fingerprint may be wrong after it has learned."""
@@ -54,6 +63,8 @@ def convene(s: Situation) -> None:
     view = view_of(s, outcome)
     decision = decide(view, s.now)
     blocked = decision.reason if decision.members is None else _fences(s)
+    if not blocked and decision.agreement is not None:
+        blocked = last_call(s, _newest(s, decision.agreement.holders))
     if blocked:
         if decision.members is None:
             release_alone(s)
@@ -98,6 +109,7 @@ def view_of(s: Situation, outcome: Outcome) -> View:
         replicas={of[0]: s.roster.view(of, s.now, outcome) for of in s.roster.newest.items()},
         previous={of[0]: s.roster.view(of, s.now, outcome) for of in sorted(incarnations)},
         disk_lost=s.by_hearsay,
+        trailing=frozenset(replica_id for replica_id, _ in late(s)),
     )
 
 
@@ -133,10 +145,9 @@ def _refuse_fresh(s: Situation) -> None:
 
 def _late_learners(s: Situation) -> set[Incarnation]:
     """Return the learners that the members wait for and that may still come."""
-    learners = {incarnation_of(learner.seat.member) for learner in s.holding()}
     return {
         of
-        for of in learners
+        for of in _learners_of(s.holding())
         if not s.roster.has_joined(of)
         and not s.roster.loss(of)
         and not s.roster.shut_out.get(of)
@@ -170,8 +181,7 @@ def _conclude(s: Situation, decision: Decision, *, view: View, outcome: Outcome)
         _note_divergence(s, agreement)
         if _stopped_by(s, agreement):
             return
-    members = [(name, s.roster.newest[name]) for name in decision.members]
-    learners = [(name, s.roster.newest[name]) for name in decision.learners]
+    members, learners = _newest(s, decision.members), _newest(s, decision.learners)
     reports = [report for of in (*members, *learners) for report in s.roster.reports(of)]
     restorable = min(report.restorable_step for report in reports)
     standing = None if s.by_hearsay else s.standing
@@ -189,31 +199,61 @@ def _conclude(s: Situation, decision: Decision, *, view: View, outcome: Outcome)
     if not learners and len(members) < s.settings.min_replicas:
         s.tell(f"{len(members)} of {s.settings.min_replicas} needed hold the state")
         return
-    finished = all(report.done for of in members for report in s.roster.reports(of))
-    formation = Formation(
+    _announce(s, _live(s, decision, members, learners=learners, outcome=outcome), s.diverged)
+
+
+def _live(
+    s: Situation,
+    decision: Decision,
+    members: list[Incarnation],
+    *,
+    learners: list[Incarnation],
+    outcome: Outcome,
+) -> Formation:
+    """Return the quorum of those who hold the state: it goes on, waits, or has finished."""
+    agreement = decision.agreement
+    assert agreement is not None
+    # Whoever was taught on the way is about to enter; with it all end with the same state.
+    entering = not _learners_of(s.trailing()).isdisjoint(learners)
+    entering = entering or any(caught_up(s, of, agreement.lineage) for of in learners)
+    done = is_done(s, members)
+    finished = done and not entering
+    lending = lenders(s, members)
+    trails = may_trail(s, learners, agreement, num_members=len(members))
+    trails = [] if done or not lending else trails
+    return Formation(
         members,
         outsiders(s.roster, members) if finished else learners,
         "live",
         agreement.step,
         agreement.lineage,
         outcome,
-        _join(decision, _on_learners(learners, agreement)),
+        _join(decision, _on_learners(learners, agreement, trails)),
         finished,
+        lenders=lending,
+        trailing=trails,
+        carried=() if finished else carried(s, members, agreement),
     )
-    _announce(s, formation, s.diverged)
+
+
+def _newest(s: Situation, names: Iterable[str]) -> list[Incarnation]:
+    return [(name, s.roster.newest[name]) for name in names]
 
 
 def _join(decision: Decision, more: str) -> str:
     return f"{decision.reason}; {more}" if more and more not in decision.reason else decision.reason
 
 
-def _on_learners(learners: list[Incarnation], agreement: Agreement) -> str:
-    """Say who learns, and whether that heals a divergence."""
+def _on_learners(
+    learners: list[Incarnation], agreement: Agreement, trails: Sequence[Incarnation]
+) -> str:
+    """Say who learns, whether that heals a divergence, and whether the others go on."""
     names = ", ".join(name for name, _ in learners)
     if agreement.diverged:
         prints = ", ".join(f"{name} has {fp}" for name, fp in agreement.diverged.items())
         return f"fingerprints of step {agreement.step} differ ({prints}): {names} learns anew"
-    return f"{names} learns step {agreement.step}" if names else ""
+    ahead = " while the others go on" if trails and len(trails) == len(learners) else ""
+    return f"{names} learns step {agreement.step}{ahead}" if names else ""
 
 
 def _note_divergence(s: Situation, agreement: Agreement) -> None:
@@ -245,8 +285,9 @@ def _stopped_by(s: Situation, agreement: Agreement) -> bool:
 def _judge_learners(
     s: Situation, replicas: Mapping[str, ReplicaView], agreement: Agreement
 ) -> None:
-    """Count what became of those that the members waited for, once."""
-    for of in sorted({incarnation_of(learner.seat.member) for learner in s.holding()}):
+    """Count what became of those that learned, once."""
+    back = {of for of in _learners_of(s.trailing()) if s.roster.has_joined(of)}
+    for of in sorted(_learners_of(s.holding()) | back):
         if of in s.episode.judged or s.roster.loss(of) or not s.roster.is_newest(of):
             continue
         if of in s.roster.left_out or of in s.roster.leaving:
@@ -256,12 +297,19 @@ def _judge_learners(
             s.lessons.forget(of)
             continue
         place = replicas[of[0]].place
-        if s.roster.has_joined(of) and place.step == agreement.step:
+        alike = (place.lineage, place.step) == (agreement.lineage, agreement.step)
+        if s.roster.has_joined(of) and alike:
             _count_wrong(s, of, agreement.step)
+        elif of in back and caught_up(s, of, agreement.lineage):
+            continue
         else:
             s.lessons.failures[of] = s.lessons.failures.get(of, 0) + 1
         s.roster.pauses[of] = s.now + s.lessons.pause_s(of)
         _release_late(s, of)
+
+
+def _learners_of(learners: Iterable[Learner]) -> set[Incarnation]:
+    return {incarnation_of(learner.seat.member) for learner in learners}
 
 
 def _count_wrong(s: Situation, of: Incarnation, step: int) -> None:
@@ -304,7 +352,7 @@ def _announce(s: Situation, formation: Formation, diverged: tuple[int, ...]) -> 
 
 def _answer(s: Situation, told: Announcement) -> None:
     assert s.undo is not None
-    seats = s.told()
+    seats = [*told.members, *(e.seat for e in told.learners if not _trails_on(told, e))]
     for seat in seats:
         process = s.roster.processes[seat.member]
         if process.join is not None:
@@ -313,6 +361,11 @@ def _answer(s: Situation, told: Announcement) -> None:
     s.out.append(Persist(Saved(told, s.diverged)))
     s.out.append(Announce(told, tuple(sorted(seat.member for seat in seats))))
     release_outsiders(s)
+
+
+def _trails_on(told: Announcement, learner: Learner) -> bool:
+    """Tell whether a learner is listed since an earlier epoch; its ask, if any, stays open."""
+    return learner.trail is not None and learner.trail.epoch < told.epoch
 
 
 def take_back(s: Situation, reason: str) -> None:

@@ -55,12 +55,14 @@ class View:
         replicas: The newest incarnation of each known replica.
         previous: Those incarnations that were members of the last quorum.
         disk_lost: The last quorum is known by hearsay only (Q-3).
+        trailing: Replicas that learn while the others go on, and have not asked since.
     """
 
     settings: QuorumSettings
     replicas: Mapping[str, ReplicaView]
     previous: Mapping[str, ReplicaView] = field(default_factory=dict)
     disk_lost: bool = False
+    trailing: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +162,11 @@ def _must_wait(
     """Say whom a quorum that is not complete waits for."""
     settings = view.settings
     limit_s = settings.heartbeat_limit_s
-    healthy = [n for n, r in view.replicas.items() if _fate(r, now, limit_s) in ("back", "missing")]
+    healthy = [
+        name
+        for name, replica in view.replicas.items()
+        if _fate(replica, now, limit_s) in ("back", "missing") and name not in view.trailing
+    ]
     late = [name for name in healthy if name not in asking]
     if 2 * len(asking) <= len(healthy):
         waits = f"{len(asking)} of {len(healthy)} healthy is not a majority"

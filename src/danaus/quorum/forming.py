@@ -24,6 +24,7 @@ from danaus.quorum.messages import (
     QuorumRecord,
     Seat,
     Start,
+    Trail,
 )
 from danaus.quorum.roster import Incarnation, Roster, incarnation_of
 
@@ -50,7 +51,9 @@ class Formation:
     """A quorum that is to be announced, by incarnation.
 
     ``outcome`` is the open step's; ``lineage`` the term of the restore that the state descends
-    from, 0 for the one that begins with this quorum.
+    from, 0 for the one that begins with this quorum.  ``lenders`` are those members that keep for
+    the learners in ``trailing`` what these need while nobody waits for them; ``carried`` are
+    learners that trail since an earlier epoch.
     """
 
     members: Sequence[Incarnation]
@@ -61,6 +64,9 @@ class Formation:
     outcome: Outcome
     reason: str
     finished: bool = False
+    lenders: Sequence[Incarnation] = ()
+    trailing: Sequence[Incarnation] = ()
+    carried: Sequence[Learner] = ()
 
 
 def next_epoch(floor: Epoch, seen_term: int, new_term: bool) -> Epoch:
@@ -123,7 +129,7 @@ def announcement_of(
         epoch: Its epoch.
         attempts: How often each learner has failed to learn, by replica.
     """
-    learners = _learners(formation, roster, attempts)
+    learners = (*_learners(formation, roster, attempts, epoch=epoch), *formation.carried)
     return Announcement(
         epoch=epoch,
         members=_seats(formation.members, roster),
@@ -132,7 +138,7 @@ def announcement_of(
         outcome=formation.outcome,
         reason=formation.reason,
         start=formation.start,
-        hold=bool(learners) and not formation.finished,
+        hold=any(each.trail is None for each in learners) and not formation.finished,
         finished=formation.finished,
         lineage_term=formation.lineage or epoch.term,
     )
@@ -149,20 +155,21 @@ def _seats(of: Sequence[Incarnation], roster: Roster) -> tuple[Seat, ...]:
 
 
 def _learners(
-    formation: Formation, roster: Roster, attempts: Mapping[str, int]
+    formation: Formation, roster: Roster, attempts: Mapping[str, int], *, epoch: Epoch
 ) -> tuple[Learner, ...]:
     """Give every rank of every learner its donors: the same rank of the members."""
     donors = {
         (seat.member.replica_id, seat.member.rank): seat
         for seat in _seats(formation.members, roster)
     }
-    names = [replica_id for replica_id, _ in formation.members]
     waiting = [replica_id for replica_id, _ in formation.learners]
     learners = []
     for seat in _seats(formation.learners, roster):
         rank = seat.member.rank
+        trails = incarnation_of(seat.member) in formation.trailing
+        names = [name for name, _ in (formation.lenders if trails else formation.members)]
         plan = plan_healing(names, waiting, rank=rank, attempts=attempts)
         order = () if formation.finished else plan[seat.member.replica_id]
         found = tuple(donors[name, rank] for name in order if (name, rank) in donors)
-        learners.append(Learner(seat, found))
+        learners.append(Learner(seat, found, Trail(epoch, formation.step) if trails else None))
     return tuple(learners)

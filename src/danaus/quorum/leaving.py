@@ -32,11 +32,10 @@ def wake(s: Situation, of: Incarnation) -> None:
     standing = s.standing
     if standing is None or of in _members(s):
         return
-    told = {seat.member for seat in s.told()}
-    blocked = [p.seat.member for p in s.roster.ranks(of) if p.join is None]
-    if within := tuple(member for member in blocked if member in told):
-        reason = f"{of[0]} leaves: {s.roster.leaving[of]}"
-        s.out.append(Abort(within, AbortExchange(standing.epoch, (), reason)))
+    reason = f"{of[0]} leaves: {s.roster.leaving[of]}"
+    for member in [p.seat.member for p in s.roster.ranks(of) if p.join is None]:
+        if (told := s.told_of(member)) is not None:
+            s.out.append(Abort((member,), AbortExchange(told, (), reason)))
 
 
 def release_outsiders(s: Situation) -> None:

@@ -91,6 +91,10 @@ class StepReport(msgspec.Struct, frozen=True):
     fingerprint was agreed on by a later vote.
     ``unreached`` are those of ``last_quorum`` whose machines could not be dialled when its group
     was to be formed.
+    ``lends``: it has room to keep a state, and the gradients of steps after it, for learners while
+    it goes on, and a step can be applied again elsewhere.
+    ``caught_up``: the state was learned while the members went on, and is a few steps behind at
+    most (H-1).
     """
 
     committed_step: int
@@ -104,13 +108,32 @@ class StepReport(msgspec.Struct, frozen=True):
     done: bool = False
     lineage_term: int = 0
     unreached: tuple[MemberId, ...] = ()
+    lends: bool = False
+    caught_up: bool = False
+
+
+class Trail(msgspec.Struct, frozen=True):
+    """Where a learner begins for which nobody waits: at the state of ``step``.
+
+    Its donors keep that state, and the gradients of all steps after it, since they followed
+    ``epoch``.
+    """
+
+    epoch: Epoch
+    step: int
 
 
 class Learner(msgspec.Struct, frozen=True):
-    """A process that is announced but not counted (H-1), and its donors, the first first."""
+    """A process that is announced but not counted (H-1), and its donors, the first first.
+
+    ``trail``, if any: the members go on, and it catches up with them and asks again then.  It
+    stays listed in later epochs, so that its donors go on keeping what it needs, and is not told
+    of them.
+    """
 
     seat: Seat
     donors: tuple[Seat, ...]
+    trail: Trail | None = None
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -131,9 +154,9 @@ class Announcement(msgspec.Struct, frozen=True, tag="announcement"):
 
     ``committed_step`` is where its members stand once they have followed ``outcome`` (and, with
     ``start == "restore"``, restored that very step).  ``hold``: members wait at this boundary
-    for the learners and take no step in this epoch.  ``finished``: every member is done; others
-    who asked are listed as learners without donors, so that they end as well.  ``lineage_term``
-    is what each who follows reports from then on.
+    for the learners without a trail and take no step in this epoch.  ``finished``: every member
+    is done; others who asked are listed as learners without donors, so that they end as well.
+    ``lineage_term`` is what each who follows reports from then on.
     """
 
     epoch: Epoch

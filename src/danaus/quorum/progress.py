@@ -68,10 +68,12 @@ class Quiet:
     Args:
         silent_s: Since its last heartbeat.
         answered_s: Since what it asked the service for was answered; None: it was not.
+        awaited: Others wait for it.
     """
 
     silent_s: float
     answered_s: float | None = None
+    awaited: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,7 @@ class Observation:
         still_s: How long it has stood there, in seconds.
         waiting: It stands there for others, or is done.
         starting: It has not come to its first step yet.
+        apart: It learns while the others go on: nobody waits for it, nor it for anybody.
         together: It is in an exchange with other replicas.
         quiet: What its heartbeats and asks say of one that waits.
         idle: It has no reason to stand there: it waits in name only.
@@ -93,6 +96,7 @@ class Observation:
     still_s: float
     waiting: bool = False
     starting: bool = False
+    apart: bool = False
     together: bool = False
     quiet: Quiet | None = None
     idle: bool = False
@@ -187,7 +191,7 @@ class StallJudge:
     def _unmasked(self, seen: Observation) -> Observation:
         """Return what is seen of a process that waits in name only as that of one that stands."""
         quiet = seen.quiet
-        if not seen.waiting or quiet is None:
+        if quiet is None or not (seen.waiting or seen.apart):
             return seen
         if quiet.silent_s > self.settings.silent_s:
             still_s, why = quiet.silent_s, "silent"
@@ -204,14 +208,14 @@ class StallJudge:
         if track is None:
             track = self._tracks[member] = _Track(seen, now)
         elif seen.position != track.seen.position or seen.still_s < track.seen.still_s:
-            if not track.seen.waiting and not track.seen.idle:
+            if not (track.seen.waiting or track.seen.idle or track.seen.apart):
                 stood_s = track.seen.still_s + max(0.0, now - seen.still_s - track.at)
                 phase = track.seen.position[1]
                 self._durations.setdefault(phase, deque(maxlen=KEPT_DURATIONS)).append(stood_s)
             track.suspected = False
         if seen.starting:
             track.fresh_until_step = -1
-        elif track.fresh_until_step == -1 and not seen.waiting and not seen.idle:
+        elif track.fresh_until_step == -1 and not (seen.waiting or seen.idle or seen.apart):
             track.fresh_until_step = seen.position[0]
         track.seen, track.at = seen, now
 
@@ -222,7 +226,7 @@ class StallJudge:
         if track.seen.idle:
             return settings.least_s if settings.hang_limit_s is None else settings.hang_limit_s
         fresh = track.fresh_until_step
-        first = fresh is not None and (fresh == -1 or step <= fresh)
+        first = track.seen.apart or (fresh is not None and (fresh == -1 or step <= fresh))
         if settings.hang_limit_s is not None:
             stretched = max(settings.factor * settings.hang_limit_s, 30.0)
             return stretched if first else settings.hang_limit_s
@@ -247,8 +251,8 @@ class StallJudge:
         if not stalled:
             self._storm = frozenset()
             return ()
-        # One that only starts is behind all others, but they do not wait for it.
-        running = {m: track for m, track in live.items() if not track.seen.starting}
+        # One that starts or learns is behind all others, but they do not wait for it.
+        running = {m: t for m, t in live.items() if not (t.seen.starting or t.seen.apart)}
         behind = min((track.seen.position for track in running.values()), default=None)
         last = [m for m, track in running.items() if track.seen.position == behind]
         # In an exchange each waits for all the others: any of them may be the one that hangs.

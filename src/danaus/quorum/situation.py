@@ -41,9 +41,14 @@ BEFORE_ALL = Epoch(0, 0)
 
 @dataclass(slots=True)
 class Episode:
-    """What has been said about the standing quorum since it was announced."""
+    """What has been said about the standing quorum since it was announced.
+
+    ``hold_until`` is when its members wait no longer for learners; ``last_call``, once all of them
+    have taken the run's last step, when they wait no longer for those that trail.
+    """
 
     hold_until: float = 0.0
+    last_call: float = 0.0
     rebuild: str = ""
     notified: set[MemberId] = field(default_factory=set)
     aborted: dict[MemberId, str] = field(default_factory=dict)
@@ -153,10 +158,29 @@ class Situation:
     def holding(self) -> tuple[Learner, ...]:
         """Return the learners that the standing quorum waits for."""
         standing = self.standing
-        return standing.learners if standing and standing.hold and not self.by_hearsay else ()
+        if standing is None or not standing.hold or self.by_hearsay:
+            return ()
+        return tuple(each for each in standing.learners if each.trail is None)
+
+    def trailing(self) -> tuple[Learner, ...]:
+        """Return the learners that the standing quorum lists and does not wait for."""
+        standing = self.standing
+        if standing is None or self.by_hearsay:
+            return ()
+        return tuple(each for each in standing.learners if each.trail is not None)
+
+    def told_of(self, member: MemberId) -> Epoch | None:
+        """Return the epoch that a process in the standing quorum was told last; None: not in it.
+
+        One that trails was told where its trail begins, and nothing since.
+        """
+        if self.standing is None or all(member != seat.member for seat in self.told()):
+            return None
+        trails = [each.trail for each in self.standing.learners if each.seat.member == member]
+        return trails[0].epoch if trails and trails[0] is not None else self.standing.epoch
 
     def told(self) -> tuple[Seat, ...]:
-        """Return the seats that the standing quorum was announced to."""
+        """Return the seats that the standing quorum lists."""
         if self.standing is None or self.by_hearsay:
             return ()
         return (*self.standing.members, *(learner.seat for learner in self.standing.learners))

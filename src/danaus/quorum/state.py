@@ -59,7 +59,7 @@ from danaus.quorum.progress import Quiet
 from danaus.quorum.roster import Incarnation, Process, incarnation_of
 from danaus.quorum.situation import Episode, Situation
 from danaus.quorum.status import Progress, QuorumStatus, status_of
-from danaus.quorum.watch import remind, tell_members, watch_processes
+from danaus.quorum.watch import counted, remind, tell_members, watch_processes
 
 LONGEST_SLEEP_S = 1.0
 """The shell is woken at least this often; a much longer gap means that it did not run."""
@@ -118,7 +118,11 @@ class QuorumMachine:
         if process is None:
             return None
         answered_at = process.answered_at
-        return Quiet(now - process.beat_at, now - answered_at if answered_at is not None else None)
+        return Quiet(
+            now - process.beat_at,
+            now - answered_at if answered_at is not None else None,
+            awaited=member in counted(self._s),
+        )
 
     @property
     def finished(self) -> bool:
@@ -177,7 +181,8 @@ class QuorumMachine:
     def _next_moment(self) -> float:
         """Return when something may be due that no event announces."""
         s, settings = self._s, self._s.settings
-        moments = [s.retry_at, s.episode.hold_until, *s.roster.pauses.values()]
+        moments = [s.retry_at, s.episode.hold_until, s.episode.last_call]
+        moments += s.roster.pauses.values()
         moments += s.rifts.moments()
         if s.lost and s.standing is None:
             moments.append(s.started + settings.heartbeat_limit_s)
@@ -214,8 +219,9 @@ class QuorumMachine:
             return
         if event.standing == previous.epoch:
             self._restless = remind(s, member)
-        elif event.standing < previous.epoch and any(p.member == member for p in s.told()):
-            s.announce_again(process.seat)
+        elif event.standing < previous.epoch and (told := s.told_of(member)) is not None:
+            if event.standing < told:
+                s.announce_again(process.seat)
         elif incarnation_of(member) in s.roster.leaving:
             return  # it was let go, and has yet to end
         elif event.standing < previous.epoch and not s.finished:
@@ -241,12 +247,12 @@ class QuorumMachine:
 
     def _knows_not(self, join: Join) -> bool:
         """Tell whether the asker is in the standing quorum and was never told so."""
-        s, report = self._s, join.report
-        if s.standing is None or all(join.seat.member != seat.member for seat in s.told()):
+        report, told = join.report, self._s.told_of(join.seat.member)
+        if told is None:
             return False
         known = [report.seen_epoch] if report.seen_epoch is not None else []
         known += [report.last_quorum.epoch] if report.last_quorum is not None else []
-        return not known or max(known) < s.standing.epoch
+        return not known or max(known) < told
 
     def _refusal(self, member: MemberId) -> Refused | None:
         """Return why an asker will never get a quorum."""

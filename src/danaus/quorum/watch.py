@@ -45,10 +45,10 @@ def _fence_the_silent(s: Situation, living: list[tuple[MemberId, Process]]) -> N
     # Those that fell silent together were cut off together, be it by parts of a second apart.
     lively = {m.replica_id for m, process in living if s.now - process.beat_at <= limit_s / 2}
     _hear_again(s, deaf=not lively)
-    counted = _counted(s)
+    relied_on = counted(s)
     for member, process in living:
         silent_s = s.now - process.beat_at
-        patience = 1.0 if member in counted else OUTSIDERS_PATIENCE
+        patience = 1.0 if member in relied_on else OUTSIDERS_PATIENCE
         # If nobody is heard, it is this service that hears nothing.
         if silent_s > patience * limit_s and lively - {member.replica_id}:
             s.fence(process, _silence(s, process))
@@ -106,7 +106,7 @@ def remind(s: Situation, member: MemberId) -> bool:
     return missed
 
 
-def _counted(s: Situation) -> set[MemberId]:
+def counted(s: Situation) -> set[MemberId]:
     """Return whom others rely on: members, and learners that are waited for."""
     previous = s.previous
     members = set(previous.members) if previous is not None else set()

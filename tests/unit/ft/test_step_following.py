@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from danaus.core.errors import InternalError
+from danaus.ft.course import lent_steps
 from danaus.ft.step import Stage, StepMachine
 from danaus.ft.step_events import (
     Aborted,
@@ -30,7 +31,7 @@ from danaus.ft.step_events import (
     VotesBroken,
     VotesIn,
 )
-from danaus.quorum.messages import Epoch, Learner, MemberId, Outcome
+from danaus.quorum.messages import Epoch, Learner, MemberId, Outcome, StepReport, Trail
 
 from .step_parts import E1, E2, E3, A, B, C, announce, ballots, drive, kinds, machine, seat, voting
 
@@ -193,7 +194,7 @@ def test_members_serve_and_wait_at_the_boundary_while_held():
     mine, other = learner_of(C, A, B), learner_of(MemberId("d", 0, 1), B)
     told = announce(E1, (A, B), learners=(mine, other), hold=True)
     serve, join = drive(member, Started(), told)
-    assert serve == Serve(E1, 0, (mine,), None)
+    assert serve == Serve(E1, 0, (mine,), None, "f0")
     assert isinstance(join, JoinQuorum)
     assert join.report.open_step is None
 
@@ -212,8 +213,93 @@ def test_a_member_that_must_apply_first_serves_the_step_after_it():
     )
     assert drive(member, told) == (Apply(1, E1),)
     serve, join = drive(member, Applied(1, "f1"))
-    assert serve == Serve(E2, 1, (learner_of(C, A),), E1)
+    assert serve == Serve(E2, 1, (learner_of(C, A),), E1, "f1")
     assert join.report.committed_step == 1
+
+
+def trail_of(member: MemberId, *donors: MemberId, epoch: Epoch = E1, step: int = 7) -> Learner:
+    return Learner(seat(member), tuple(seat(donor) for donor in donors), Trail(epoch, step))
+
+
+def caught_up(member: StepMachine, *, step: int = 9) -> StepReport:
+    """Let a new process trail to a step; return what it joins with."""
+    told = announce(E1, (B, C), 7, learners=(trail_of(A, B),), lineage_term=1)
+    drive(member, Started(), told)
+    (join,) = drive(member, Learned(E1, step, f"f{step}", Epoch(1, 0)))
+    return join.report
+
+
+def test_a_learner_that_trails_begins_where_its_donors_began_and_joins_where_it_has_come_to():
+    member = machine()
+    told = announce(E2, (B, C), 20, learners=(trail_of(A, B),), lineage_term=1)
+    (order,) = drive(member, Started(), told)
+    assert order == Learn(E2, 7, trail_of(A, B), 1, None)
+    (join,) = drive(member, Learned(E2, 23, "f23", Epoch(1, 0)))
+    report = join.report
+    assert (report.committed_step, report.fingerprint, report.caught_up) == (23, "f23", True)
+
+
+def test_one_that_caught_up_fetches_only_what_is_missing():
+    member = machine()
+    assert caught_up(member).lineage_term == 1
+    told = announce(E2, (B, C), 10, learners=(learner_of(A, B),), hold=True, lineage_term=1)
+    (order,) = drive(member, told)
+    assert order == Learn(E2, 10, learner_of(A, B), 1, 9)
+    (join,) = drive(member, Learned(E2, 10, "f10", Epoch(1, 1)))
+    assert not join.report.caught_up
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        announce(E2, (B, C), 10, learners=(learner_of(A, B),), hold=True, lineage_term=2),
+        announce(E2, (B, C), 8, learners=(learner_of(A, B),), hold=True, lineage_term=1),
+        announce(E2, (B, C), 12, learners=(trail_of(A, B, step=12),), lineage_term=1),
+    ],
+    ids=["of another lineage", "ahead of the members", "behind the beginning of a trail"],
+)
+def test_a_state_from_which_no_gradient_leads_on_is_fetched_anew(told):
+    member = machine()
+    caught_up(member)
+    (order,) = drive(member, told)
+    assert order.held_step is None
+
+
+def test_only_a_state_that_was_learned_on_the_way_is_led_on_from():
+    """One that went its own way may have bits of its own."""
+    member = voting(total_steps=20)
+    drive(member, VotesBroken(E1, 1, "lost c", ballots(A, B)))
+    told = announce(E2, (B, C), 10, learners=(learner_of(A, B),), hold=True)
+    _, order = drive(member, told)
+    assert order.held_step is None
+    member = machine(total_steps=20)
+    caught_up(member)
+    entered = announce(E2, (A, B, C), 9, lineage_term=1)
+    assert kinds(drive(member, entered)) == [FormGroup, Compute]
+    (join,) = drive(member, Aborted(E2, "c died"))
+    assert not join.report.caught_up
+
+
+def test_a_learner_that_trails_is_left_alone_by_later_epochs():
+    member = machine()
+    told = announce(E1, (B, C), 7, learners=(trail_of(A, B, C),))
+    drive(member, Started(), told)
+    assert drive(member, announce(E2, (B,), 9, learners=(trail_of(A, B),))) == ()
+    assert member.stage is Stage.LEARNING
+    assert kinds(drive(member, Learned(E1, 9, "f9"))) == [JoinQuorum]
+
+
+def test_a_learner_is_served_once_and_what_it_needs_is_lent_on():
+    member = machine()
+    mine, other = trail_of(C, A, B, step=0), trail_of(MemberId("d", 0, 1), B, step=0)
+    told = announce(E1, (A, B), learners=(mine, other))
+    serve, _, _ = drive(member, Started(), told)
+    assert serve == Serve(E1, 0, (mine,), None, "f0")
+    assert lent_steps(told.announcement, A) == {0}
+    later = announce(E2, (A,), learners=(mine,))
+    assert kinds(drive(member, Aborted(E1, "b died"), later)) == [Discard, FormGroup, Compute]
+    assert lent_steps(later.announcement, A) == {0}
+    assert lent_steps(announce(E3, (A,), learners=(learner_of(C, A),)).announcement, A) == set()
 
 
 def test_restoring_drops_the_open_step_and_stands_on_the_new_lineage():

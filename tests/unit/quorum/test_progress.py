@@ -33,6 +33,7 @@ class Fleet:
         self.heard = dict.fromkeys(members, 0.0)
         self.stopped: set[MemberId] = set()
         self.answered: dict[MemberId, float] = {}
+        self.apart: set[MemberId] = set()
 
     def move(self, member: MemberId, step: int, phase: int, collective: int = 0) -> None:
         self.where[member] = (step, phase, collective)
@@ -43,8 +44,9 @@ class Fleet:
             member: Observation(
                 where,
                 self.now - self.since[member],
-                waiting=where[1] in (JOIN, LEARN),
+                waiting=where[1] in (JOIN, LEARN) and member not in self.apart,
                 starting=where[1] == START,
+                apart=where[1] == LEARN and member in self.apart,
                 together=where[1] in (REDUCE, VOTE),
                 quiet=self.quiet(member),
             )
