@@ -40,6 +40,7 @@ HARSH = (
     "kill:at_phase=applied",
     "kill:at_phase=join",
     "kill:at_phase=learning",
+    "kill:at_phase=replayed",
     "kill:at_phase=serving",
     "segv:at_phase=forward",
     "oom",

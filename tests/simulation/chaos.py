@@ -36,6 +36,7 @@ MOMENTS = {
     "join": "joined",
     "learn": "learning",
     "learning": "fetched",
+    "replayed": "replayed",
     "serving": "serving",
     "hold": "forming",
     "compute": "computing",

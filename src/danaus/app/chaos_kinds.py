@@ -24,13 +24,13 @@ PROCESSES = ("worker", "nursery", "host_agent", "coordinator", "controller")
 """Whom a hang or a slowness may hit."""
 
 PHASES = (
-    "join", "learn", "learning", "serving", "hold", "compute", "forward", "reduce", "vote",
-    "voted", "apply", "applied", "checkpoint",
+    "join", "learn", "learning", "serving", "replayed", "hold", "compute", "forward",
+    "reduce", "vote", "voted", "apply", "applied", "checkpoint",
 )  # fmt: skip
 """Moments of a step at which a worker can be struck, by itself, so that the moment is exact.
 
-``forward`` is inside the network; ``voted``, ``applied``, ``learning`` and ``serving`` are
-``ft.observer``'s moments; the others are the phases of a position.
+``forward`` is inside the network; ``voted``, ``applied``, ``learning``, ``replayed`` and
+``serving`` are ``ft.observer``'s moments; the others are the phases of a position.
 """
 
 

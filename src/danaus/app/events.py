@@ -33,9 +33,11 @@ quorum_announced     epoch, members (list of ``"replica/rank#incarnation"``), le
                      committed_step, hold, reason
 step_refused         step, replica, reason (what was computed is not sound: it is tried again)
 step_discarded       step, epoch, reason, replica
-learning_started     replica, incarnation, step, donors (list)
+learning_started     replica, incarnation, step, donors (list), trails (true: the others go on)
 state_served         replica, incarnation, bytes (that went from it to learners)
 healed               replica, incarnation, step, bytes, duration_s, donors (list)
+caught_up            replica, incarnation, step, steps (how many of the others' it applied up to
+                     that one), bytes, duration_s (since it began to learn), donors (list)
 leave_asked          replica, incarnation, reason (who wants it to leave: it does after its step)
 replica_left         replica, incarnation, step, reason, saved (whether it was the last, and wrote
                      a checkpoint of that step before it ended)
@@ -97,6 +99,7 @@ class Event(enum.StrEnum):
     LEARNING_STARTED = "learning_started"
     STATE_SERVED = "state_served"
     HEALED = "healed"
+    CAUGHT_UP = "caught_up"
     LEAVE_ASKED = "leave_asked"
     REPLICA_LEFT = "replica_left"
     HOST_JOINED = "host_joined"

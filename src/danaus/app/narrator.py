@@ -52,6 +52,7 @@ class Narrator:
         self._metrics = {name: LineTail(folder.metrics_path(name)) for name in replica_ids}
         self._recent: deque[tuple[float, int]] = deque(maxlen=_RATE_STEPS)
         self._announced: dict[str, int] = {}
+        self._held_since: float | None = None
         self._struck: set[tuple[str, int | None]] = set()
         self._slow: dict[str, str] = {}  # process -> replica
         self._last_told: dict[str, tuple[object, str]] = {}
@@ -145,6 +146,9 @@ class Narrator:
     def _tell_quorum(self, event: Happening) -> None:
         now = {replica_of(m): incarnation_of(m) for m in event.names("members")}
         before, self._announced = self._announced, now
+        held_since = self._held_since
+        is_held = bool(event.facts.get("hold"))
+        self._held_since = (held_since or event.time) if is_held else None
         if now == before or event.facts.get("finished"):
             return
         everyone = _listed(now)
@@ -159,6 +163,8 @@ class Narrator:
         else:
             step = event.text("committed_step")
             words = f"{_listed(entered)} take{_s(entered)} part again after step {step} {epoch}"
+            if held_since is not None:
+                words += f"; the others waited {1000 * (event.time - held_since):.0f} ms for it"
         self._progress.event(words, "green" if entered else "")
 
 
@@ -209,6 +215,16 @@ def _healed_words(event: Happening) -> str:
     )
 
 
+def _caught_up_words(event: Happening) -> str:
+    steps = event.number("steps") or 0.0
+    if not steps:
+        return ""
+    donors = _listed({replica_of(d) for d in event.names("donors")} or {"its peers"})
+    what = "1 step" if steps == 1 else f"{steps:.0f} steps"
+    step = event.text("step")
+    return f"{event.replica} caught up to step {step} by the gradients of {donors}: {what}"
+
+
 def _pid(event: Happening) -> str:
     return f"pid {event.text('pid')}"
 
@@ -243,7 +259,13 @@ _WORDS: dict[str, Callable[[Happening], str]] = {
     Event.HANG_NOTICED: lambda e: (
         f"{e.replica} hangs: no progress for {e.number('still_s') or 0.0:.1f} s"
     ),
+    Event.LEARNING_STARTED: lambda e: (
+        f"{e.replica} learns step {e.text('step')} while the others go on"
+        if e.facts.get("trails")
+        else ""
+    ),
     Event.HEALED: _healed_words,
+    Event.CAUGHT_UP: _caught_up_words,
     Event.LEAVE_ASKED: lambda e: (
         f"{e.replica} is to leave after the step in hand: {e.text('reason')}"
     ),
@@ -321,6 +343,7 @@ _STYLES: dict[str, str] = {
     Event.HOST_LOST: "red",
     Event.CUT_OFF: "red",
     Event.HEALED: "cyan",
+    Event.CAUGHT_UP: "cyan",
     Event.REPLICA_LEFT: "cyan",
     Event.SUGGESTION: "bold yellow",
 }

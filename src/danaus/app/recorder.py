@@ -144,10 +144,10 @@ class Recorder(Observer):
         for other in self._others:
             other.leaving(step, epoch, reason, save=save)
 
-    def learning(self, step: int, donors: tuple[str, ...]) -> None:
-        self._record(Event.LEARNING_STARTED, step=step, donors=sorted(donors))
+    def learning(self, step: int, donors: tuple[str, ...], *, trails: bool) -> None:
+        self._record(Event.LEARNING_STARTED, step=step, donors=sorted(donors), trails=trails)
         for other in self._others:
-            other.learning(step, donors)
+            other.learning(step, donors, trails=trails)
 
     def donor_failed(self, step: int, donor: str, reason: str) -> None:
         facts = self._facts()
@@ -170,6 +170,22 @@ class Recorder(Observer):
         )
         for other in self._others:
             other.learned(step, num_bytes_by_donor, duration_s)
+
+    def caught_up(
+        self, step: int, num_steps: int, *, num_bytes_by_donor: dict[str, int], duration_s: float
+    ) -> None:
+        self._record(
+            Event.CAUGHT_UP,
+            step=step,
+            steps=num_steps,
+            bytes=sum(num_bytes_by_donor.values()),
+            donors=sorted(num_bytes_by_donor),
+            duration_s=round(duration_s, 6),
+        )
+        for other in self._others:
+            other.caught_up(
+                step, num_steps, num_bytes_by_donor=num_bytes_by_donor, duration_s=duration_s
+            )
 
     def _record(self, event: Event, **facts: object) -> None:
         """Write one line for the replica: its first rank speaks for all."""

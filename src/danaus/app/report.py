@@ -177,7 +177,7 @@ def _member_rows(record: RunRecord) -> list[tuple[str, ...]]:
         learned = sum(
             e.number("bytes") or 0.0
             for e in record.events
-            if e.name == Event.HEALED and e.replica == name
+            if e.name in (Event.HEALED, Event.CAUGHT_UP) and e.replica == name
         )
         size = f"{learned / 1e6:.1f} MB" if learned else "–"
         rows.append((name, str(len(incarnations) or "–"), f"{steps:,}", size))

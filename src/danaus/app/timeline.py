@@ -267,8 +267,15 @@ _TELL: dict[str, Callable[[Happening], str]] = {
     Event.DIVERGENCE_FOUND: lambda e: f"fingerprints differ: {e.text('reason')}".rstrip(": "),
     Event.STEP_DISCARDED: lambda e: f"step {e.text('step')} is discarded at the vote",
     Event.PROCESS_STARTED: lambda e: f"it is started again (pid {e.text('pid')})",
-    Event.LEARNING_STARTED: lambda e: f"it learns step {e.text('step')}",
+    Event.LEARNING_STARTED: lambda e: (
+        f"it learns step {e.text('step')}" + " while the others go on" * bool(e.facts.get("trails"))
+    ),
     Event.HEALED: _told_healing,
+    Event.CAUGHT_UP: lambda e: (
+        f"it has applied what the others took meanwhile, up to step {e.text('step')}"
+        if e.number("steps")
+        else ""
+    ),
     Event.RUN_RESUMED: lambda e: f"all go back to the checkpoint of step {e.text('step')}",
 }
 

@@ -32,6 +32,7 @@ from danaus.core.errors import (
 )
 from danaus.ft.observer import Shares
 from danaus.ft.step_events import Ballot
+from danaus.ft.step_log import LoggedStep
 from danaus.quorum.messages import Announcement, Epoch, MemberId
 from danaus.wire.address import Address
 from danaus.wire.blocking import PeerListener
@@ -79,6 +80,8 @@ class Crew:
         self._epoch: Epoch | None = None
         self._folder: LeafFolder | None = None
         self._reduced = torch.empty(0)
+        self.digest = ""
+        """Of the gradient last reduced."""
         self._plan: ReductionPlan | None = None
         self._subset: tuple[str, ...] = ()
         self._siblings: tuple[str, ...] = ()
@@ -193,7 +196,8 @@ class Crew:
             subset=self._subset,
             deadline=Deadline.after(self.exchange_limit_s),
         )
-        return digest(self._reduced)
+        self.digest = digest(self._reduced)
+        return self.digest
 
     def gather(self, number: float) -> tuple[float, ...]:
         """Give a number to every rank of this replica; return each one's, by rank.
@@ -214,6 +218,10 @@ class Crew:
     def reduced(self) -> Tensor:
         """The gradient last reduced, ``[P]`` float32; kept until the next reduction."""
         return self._reduced
+
+    def summed(self, step: int, epoch: Epoch, measures: tuple[float, ...]) -> LoggedStep:
+        """Return the gradient last reduced, with all that applying it takes."""
+        return LoggedStep(step, epoch, self._reduced, measures, self.digest)
 
     def unfit_share(self) -> str:
         """Return in words that what this replica brought to the reduction is not finite, if so."""

@@ -12,7 +12,13 @@ from typing import Protocol
 from danaus.collectives.dialling import PendingDial
 from danaus.collectives.lane import Header, Kind, Lane, Outgoing
 from danaus.core.errors import FrameDamaged, PeerLost, StaleQuorum
-from danaus.ft.manifest import MANIFEST_LIMIT_BYTES, Manifest, pack_hello, unpack_manifest
+from danaus.ft.manifest import (
+    MANIFEST_LIMIT_BYTES,
+    Manifest,
+    Wanted,
+    pack_hello,
+    unpack_manifest,
+)
 from danaus.wire.address import Address
 from danaus.wire.secret import Secret
 
@@ -45,15 +51,15 @@ class Donor:
         name: The donor, for errors and reports.
         address: Where it listens.
         secret: The job's secret.
-        step: The step that is asked for.
+        wanted: What is asked for.
         taker: The transfer.
     """
 
     def __init__(
-        self, name: str, address: Address, *, secret: Secret, step: int, taker: Taker
+        self, name: str, address: Address, *, secret: Secret, wanted: Wanted, taker: Taker
     ) -> None:
         self.name, self._address, self._secret = name, address, secret
-        self._step, self._taker = step, taker
+        self._wanted, self._taker = wanted, taker
         self._dial: PendingDial | None = None
         self._lane: Lane | None = None
         self._owed: dict[int, int] = {}  # chunk -> bytes
@@ -72,7 +78,7 @@ class Donor:
             PeerLost: Nobody listens there.
         """
         self.was_connected = False
-        hello = pack_hello(self._step)
+        hello = pack_hello(self._wanted)
         self._dial = PendingDial(self.name, self._address, secret=self._secret, hello=hello)
 
     @property
@@ -125,7 +131,7 @@ class Donor:
         """
         if self._dial is not None and self._dial.advance():
             self._lane, self._dial = Lane(self.name, self._dial.stream), None
-            self._lane.number = self._step & 0xFFFFFFFF
+            self._lane.number = self._wanted.step & 0xFFFFFFFF
             self.was_connected = True
         if self._lane is not None:
             while self._lane.pull(self):
@@ -168,7 +174,7 @@ class Donor:
             self._taker.arrived(self, header.piece)
         elif header.kind == Kind.REFUSED:
             current = self._words.decode(errors="replace")
-            raise StaleQuorum("the state asked for", f"step {self._step}", f"step {current}")
+            raise StaleQuorum(str(self._wanted), f"step {self._wanted.step}", f"step {current}")
         else:
             try:
                 manifest = unpack_manifest(self._words, self.name)

@@ -1,23 +1,25 @@
 """How a learner gets its state from its peers, and how a member serves it (H-1, H-2).
 
 Owns the two ends as a participant uses them: ``serve`` publishes a snapshot of the committed
-step, ``learn`` fetches one.  Bytes and their checks are ``ft.transfer``'s.
+step, ``keep_step`` the steps after it, ``learn`` fetches them.  The way to a state is
+``ft.lesson``'s, bytes and their checks are ``ft.transfer``'s.
 """
 
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Collection, Mapping
 
 from torch import Tensor
 
 from danaus.core.clock import Deadline
-from danaus.core.errors import DeadlinePassed, ExchangeAborted, StaleQuorum, TransferFailed
+from danaus.core.errors import ExchangeAborted, TransferFailed
 from danaus.ft import step_events as on
+from danaus.ft.lesson import NOT_TO_BE_HAD, Lesson
+from danaus.ft.manifest import Wanted
 from danaus.ft.observer import Moment, Observer
 from danaus.ft.state_server import StateServer
+from danaus.ft.step_log import LoggedStep
 from danaus.ft.transfer import Fetch, FetchReport, Room
 from danaus.ft.work import Work
 from danaus.quorum.messages import Epoch
@@ -26,16 +28,8 @@ from danaus.wire.blocking import PeerListener
 from danaus.wire.secret import Secret
 
 LEARN_LIMIT_S = 600.0
-
-
-@runtime_checkable
-class Roomy(Protocol):
-    """A ``Work`` whose state has not the same tensors before it has learned as after."""
-
-    @property
-    def room(self) -> Room:
-        """Makes the tensors that a transfer fills; ``loaded`` tells that they are."""
-        ...
+FEW_STEPS = 8
+"""A donor goes on while a learner loads if it has room for its state and so many gradients."""
 
 
 class Healer:
@@ -44,6 +38,7 @@ class Healer:
     Args:
         listener: Where learners dial this process.
         secret: The job's.
+        work: What is trained.
         observer: Told of moments, and of what was learned.
         aborted: Tells why an epoch has ended, None while it stands.
     """
@@ -52,12 +47,14 @@ class Healer:
         self,
         listener: PeerListener,
         secret: Secret,
-        observer: Observer,
+        work: Work,
         *,
+        observer: Observer,
         aborted: Callable[[Epoch], str | None],
     ) -> None:
         self._server = StateServer(listener)
-        self._secret, self._observer, self._aborted = secret, observer, aborted
+        self._secret, self._work = secret, work
+        self._observer, self._aborted = observer, aborted
         self._lock = threading.Lock()
         self._fetching: tuple[Epoch, Fetch] | None = None
         self._num_bytes_told = 0
@@ -72,18 +69,44 @@ class Healer:
         """Memory that snapshots may take."""
         return self._server.room_bytes
 
-    def serve(self, order: on.Serve, state: dict[str, Tensor]) -> None:
-        """Publish a snapshot of the state for the learners of an epoch."""
-        self._server.publish(
-            order.step,
-            state,
-            note=str(order.committed_epoch or ""),
-            on_served=lambda: self._observer.moment(Moment.SERVING, order.step),
-        )
+    def may_lend(self) -> bool:
+        """Tell whether a learner could be served while this process goes on."""
+        work = self._work
+        state_bytes = sum(t.numel() * t.element_size() for t in work.state().values())
+        few_bytes = FEW_STEPS * 4 * work.num_gradient_elements
+        return work.replays and self._server.free_bytes >= state_bytes + few_bytes
 
-    def withdraw(self) -> None:
-        """Give a snapshot's memory back; transfers of it end."""
-        self._server.withdraw()
+    def serve(self, order: on.Serve) -> None:
+        """Publish the state for the learners of an epoch: a copy for those that trail.
+
+        Those that are waited for are lent the state itself where nothing but steps change it: it
+        stands still as long as they are.
+        """
+        trails = any(pupil.trail is not None for pupil in order.learners)
+        if not self._server.has_copy(order.step):
+            self._server.publish(
+                order.step,
+                self._work.state(),
+                note=str(order.committed_epoch or ""),
+                fingerprint=order.fingerprint,
+                on_served=lambda: self._observer.moment(Moment.SERVING, order.step),
+                copied=trails or not self._work.replays,
+            )
+        if trails and self._server.has_copy(order.step):
+            self._server.log.begin(order.lineage_term, order.step)
+
+    def copy_step(self, live: LoggedStep) -> LoggedStep | None:
+        """Return a copy of a step that is about to be applied, if a learner will want it."""
+        return self._server.log.copy(live)
+
+    def keep_step(self, applied: LoggedStep | None) -> None:
+        """Serve a step that was applied from here on."""
+        if applied is not None:
+            self._server.add(applied)
+
+    def keep(self, steps: Collection[int] = ()) -> None:
+        """Give back the memory of all snapshots but these; transfers of the others end."""
+        self._server.keep(steps)
         self._tell_served()
 
     def _tell_served(self) -> None:
@@ -98,32 +121,31 @@ class Healer:
             if self._fetching is not None and self._fetching[0] == epoch:
                 self._fetching[1].cancel(reason)
 
-    def learn(self, order: on.Learn, work: Work) -> on.Learned | on.LearnFailed | on.Aborted:
-        """Fetch the state of a step into ``work``, from all donors at once."""
-        started = time.monotonic()
+    def learn(self, order: on.Learn) -> on.Learned | on.LearnFailed | on.Aborted:
+        """Bring the work to a state that donors serve, from all of them at once."""
+        self.keep()  # what is served may be the very tensors that are overwritten now
         donors = {
             str(seat.member): Address.parse(seat.data_address) for seat in order.learner.donors
         }
-        self._observer.learning(order.step, tuple(donors))
-        fetch = Fetch(
-            donors,
-            self._secret,
-            order.step,
-            into=work.room if isinstance(work, Roomy) else work.state(),
-            on_bytes=lambda _: self._observer.moment(Moment.LEARNING, order.step),
-        )
-        try:
+        trails, told = order.learner.trail is not None, set[str]()
+        self._observer.learning(order.step, tuple(donors), trails=trails)
+
+        def get(
+            wanted: Wanted, into: Mapping[str, Tensor] | Room, arrived: Callable[[int], None]
+        ) -> FetchReport:
+            fetch = Fetch(donors, self._secret, wanted, into=into, on_bytes=arrived)
             report = self._fetch(order.epoch, fetch)
+            self._tell_tried(wanted.step, report.tried, told)
+            return report
+
+        try:
+            return Lesson(order, self._work, observer=self._observer, get=get).take()
         except ExchangeAborted as aborted:
             return on.Aborted(order.epoch, aborted.reason)
-        except (TransferFailed, StaleQuorum, DeadlinePassed) as failed:
+        except NOT_TO_BE_HAD as failed:
             if isinstance(failed, TransferFailed):
-                self._tell_tried(order.step, failed.tried)
+                self._tell_tried(order.step, failed.tried, told)
             return on.LearnFailed(order.epoch, str(failed))
-        self._tell_tried(order.step, report.tried)
-        work.loaded(order.step)
-        self._observer.learned(order.step, report.bytes_by_donor, time.monotonic() - started)
-        return on.Learned(order.epoch, order.step, work.fingerprint(), _epoch(report.note))
 
     def _fetch(self, epoch: Epoch, fetch: Fetch) -> FetchReport:
         """Run a transfer that ends with its epoch at the latest (Q-5)."""
@@ -137,11 +159,9 @@ class Healer:
             with self._lock:
                 self._fetching = None
 
-    def _tell_tried(self, step: int, tried: dict[str, str]) -> None:
+    def _tell_tried(self, step: int, tried: dict[str, str], told: set[str]) -> None:
+        """Tell of each donor that failed a learner, once."""
         for donor, why in tried.items():
-            self._observer.donor_failed(step, donor, why)
-
-
-def _epoch(text: str) -> Epoch | None:
-    term, _, n = text.partition(".")
-    return Epoch(int(term), int(n)) if n else None
+            if donor not in told:
+                told.add(donor)
+                self._observer.donor_failed(step, donor, why)

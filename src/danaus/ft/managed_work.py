@@ -104,6 +104,11 @@ class ManagedWork:
 
     # -- ft.work.Work -------------------------------------------------------------------------
 
+    @property
+    def replays(self) -> bool:
+        """Never: the optimiser is the user's, and steps in a thread of his."""
+        return False
+
     def check(self, step: int, flat_P: Tensor) -> str | None:
         """Nothing: whether a step is fit is the user's to say."""
         return None

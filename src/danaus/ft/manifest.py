@@ -6,9 +6,8 @@ that it goes from the donor's memory to the learner's without a stop; both sides
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 import torch
@@ -17,10 +16,9 @@ from torch import Tensor
 from danaus.collectives.tensor_bytes import local_shard
 from danaus.core.errors import FrameDamaged
 
-HELLO_PREFIX = b"danaus state 1\n"
+HELLO_PREFIX = b"danaus state 2\n"
 CHUNK_BYTES = 1 << 20
 MANIFEST_LIMIT_BYTES = 64 << 20
-_STEP = struct.Struct(">Q")
 
 
 class TensorFacts(msgspec.Struct, frozen=True, array_like=True):
@@ -40,10 +38,30 @@ class TensorFacts(msgspec.Struct, frozen=True, array_like=True):
         return size
 
 
-class Manifest(msgspec.Struct, frozen=True):
-    """What a donor serves: one committed step.
+What = Literal["state", "print", "newest", "steps"]
 
-    ``fingerprint`` is the donor's for this step (may be empty); ``note`` is the participant's.
+
+class Wanted(msgspec.Struct, frozen=True, array_like=True):
+    """What a learner asks a donor for.
+
+    ``state``: that of ``step``.  ``print``: its fingerprint alone.  ``newest``: the newest step of
+    a lineage whose gradient is kept.  ``steps``: the gradients from ``step`` to ``last``.
+    """
+
+    step: int
+    what: What = "state"
+    lineage_term: int = 0
+    last: int = 0
+
+    def __str__(self) -> str:
+        return f"the {'state' if self.what in ('state', 'print') else 'gradients'} asked for"
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What a donor serves: one committed step, or the gradients of several from ``step`` on.
+
+    ``fingerprint`` is the donor's for this step (may be empty), or the gradients' digests;
+    ``note`` is the participant's.
     """
 
     step: int
@@ -81,21 +99,21 @@ def cut(manifest: Manifest) -> tuple[Chunk, ...]:
     )
 
 
-def pack_hello(step: int) -> bytes:
+def pack_hello(wanted: Wanted) -> bytes:
     """Return the first words of a learner."""
-    return HELLO_PREFIX + _STEP.pack(step)
+    return HELLO_PREFIX + msgspec.msgpack.encode(wanted)
 
 
-def unpack_hello(hello: bytes) -> int:
-    """Return the step that a learner asks for.
+def unpack_hello(hello: bytes) -> Wanted:
+    """Return what a learner asks for.
 
     Raises:
         FrameDamaged: They are no learner's words.
     """
-    if len(hello) != len(HELLO_PREFIX) + _STEP.size or not hello.startswith(HELLO_PREFIX):
-        raise FrameDamaged("a learner", f"hello of {len(hello)} bytes")
-    (step,) = _STEP.unpack(hello[len(HELLO_PREFIX) :])
-    return int(step)
+    try:
+        return msgspec.msgpack.decode(hello[len(HELLO_PREFIX) :], type=Wanted)
+    except msgspec.MsgspecError as error:
+        raise FrameDamaged("a learner", f"hello of {len(hello)} bytes: {error}") from error
 
 
 def pack_manifest(manifest: Manifest) -> bytes:

@@ -26,6 +26,8 @@ class Moment(enum.StrEnum):
     """A part of the state has been fetched."""
     SERVING = "serving"
     """A part of the state has been served."""
+    REPLAYED = "replayed"
+    """A learner has applied a step that the members took while it loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +79,8 @@ class Observer:
         ``save``: nobody else holds the state, and it is to be written to the disk now.
         """
 
-    def learning(self, step: int, donors: tuple[str, ...]) -> None:
-        """This process begins to fetch the state of ``step``."""
+    def learning(self, step: int, donors: tuple[str, ...], *, trails: bool) -> None:
+        """This process begins to learn the state of ``step``; the others go on if it ``trails``."""
 
     def donor_failed(self, step: int, donor: str, reason: str) -> None:
         """A donor of ``step`` was asked again, or others in its place."""
@@ -88,3 +90,11 @@ class Observer:
 
     def learned(self, step: int, num_bytes_by_donor: dict[str, int], duration_s: float) -> None:
         """The state of ``step`` came from peers."""
+
+    def caught_up(
+        self, step: int, num_steps: int, *, num_bytes_by_donor: dict[str, int], duration_s: float
+    ) -> None:
+        """The last ``num_steps`` up to ``step`` were applied from the peers' gradients.
+
+        ``duration_s`` is since this process began to learn.
+        """

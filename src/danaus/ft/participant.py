@@ -25,6 +25,7 @@ from danaus.core.clock import time_of_day
 from danaus.core.errors import CheckpointDamaged, ConfigError
 from danaus.ft import step_events as on
 from danaus.ft.attempt import Attempt
+from danaus.ft.course import lent_steps
 from danaus.ft.crew import BROKEN, Crew
 from danaus.ft.healing import Healer
 from danaus.ft.holding import State
@@ -90,10 +91,10 @@ class Participant:
         self._num_tries = 0
         self._at, self.left = (0, Phase.START), ""
         secret = Secret.load(place.secret_path)
-        self._listener = PeerListener(Address.parse(place.data_address), secret)
+        self._listener = listener = PeerListener(Address.parse(place.data_address), secret)
         self._notices = Notices()
         aborted = self._notices.aborted
-        self._healer = Healer(self._listener, secret, self._observer, aborted=aborted)
+        self._healer = Healer(listener, secret, work, observer=self._observer, aborted=aborted)
         self._crew = make_crew(
             self._listener,
             secret,
@@ -112,10 +113,11 @@ class Participant:
             veto=plan.veto,
         )
         self._machine.state = State(plan.first_step, self._machine.state.fingerprint)
+        service = parse_candidates(place.quorum_address)[0]  # who reaches it reaches this (W-4)
         self._client = QuorumClient(
             place.quorum_address,
             secret,
-            place.seat(str(self._reachable_at())),
+            place.seat(str(advertised(self._listener.address, service))),
             on_change_pending=self._notices.change_pending,
             on_abort=self._notices.abort_exchange,
         )
@@ -128,10 +130,6 @@ class Participant:
         )
         self._attempt: Attempt | None = None
         self._measures: tuple[float, ...] = ()
-
-    def _reachable_at(self) -> Address:
-        """Return where peers dial this process: those who reach the service reach it (W-4)."""
-        return advertised(self._listener.address, parse_candidates(self._place.quorum_address)[0])
 
     def __enter__(self) -> Self:
         return self
@@ -249,7 +247,8 @@ class Participant:
         self._crew.leave()
         self._enter(self.committed_step, Phase.JOIN)
         unreached, self._crew.unreached = self._crew.unreached, ()  # said once
-        report = msgspec.structs.replace(self._machine.report(), unreached=unreached)
+        report, lends = self._machine.report(), self._healer.may_lend()
+        report = msgspec.structs.replace(report, unreached=unreached, lends=lends)
         told = self._client.join(report)
         return on.Announced(told) if isinstance(told, Announcement) else told
 
@@ -263,7 +262,7 @@ class Participant:
         told = order.announcement
         step = told.committed_step + 1
         self._enter(step, Phase.COMPUTE)
-        self._healer.withdraw()
+        self._healer.keep(lent_steps(told, self._place.member))
         try:
             self._crew.form(told)
         except BROKEN as broken:
@@ -306,7 +305,10 @@ class Participant:
 
     def _apply(self, order: on.Apply) -> on.Event:
         self._enter(order.step, Phase.APPLY)
-        result = self._work.apply(order.step, self._crew.reduced, self._measures)
+        live = self._crew.summed(order.step, order.epoch, self._measures)
+        kept = self._healer.copy_step(live)
+        result = self._work.apply(order.step, live.gradient, live.measures)
+        self._healer.keep_step(kept)
         fingerprint = self._fingerprint()
         line = self._line(order, result, fingerprint)
         if self._ledger is not None:
@@ -338,7 +340,7 @@ class Participant:
 
     def _restore(self, order: on.Restore) -> on.Event:
         self._enter(order.step, Phase.LEARN)
-        self._healer.withdraw()  # what is served may be the very tensors that are overwritten now
+        self._healer.keep()  # what is served may be the very tensors that are overwritten now
         self._observer.restoring(order.step, order.reason)
         try:
             self._work.restore(order.step, order.epoch.term)
@@ -354,12 +356,11 @@ class Participant:
 
     def _learn(self, order: on.Learn) -> on.Event:
         self._enter(order.step, Phase.LEARN)
-        self._healer.withdraw()  # as above
-        return self._healer.learn(order, self._work)
+        return self._healer.learn(order)
 
     def _serve(self, order: on.Serve) -> None:
         self._enter(order.step, Phase.HOLD)  # a copy of the state may take its time
-        self._healer.serve(order, self._work.state())
+        self._healer.serve(order)
 
     def _fingerprint(self) -> str:
         """Take the state's fingerprint; its cost stands in the ledger's durations (Q-9)."""

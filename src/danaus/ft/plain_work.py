@@ -127,6 +127,11 @@ class PlainWork:
     def num_gradient_elements(self) -> int:
         return self._flat.numel()
 
+    @property
+    def replays(self) -> bool:
+        """Never: a loop sets its optimiser's rates and hooks where a learner does not see it."""
+        return False
+
     def check(self, step: int, flat_P: Tensor) -> str | None:
         if not bool(torch.isfinite(flat_P).all()):
             return "the gradient is not finite"

@@ -53,7 +53,7 @@ class Snapshot:
 
 
 class SnapshotRoom:
-    """Memory for snapshots: at most ``room_bytes`` of copies at a time.
+    """Memory for what is lent: at most ``room_bytes`` of states and gradients at a time.
 
     Args:
         room_bytes: The bound; a quarter of what the machine has free now, unless given.
@@ -73,16 +73,18 @@ class SnapshotRoom:
         note: str,
         fingerprint: str,
         on_served: Callable[[], None] | None,
+        copied: bool = True,
     ) -> Snapshot:
         """Return a snapshot: a copy where there is room for one, else the tensors lent.
 
-        Tensors that are on a device or not contiguous are copied in any case.
+        Tensors that are on a device or not contiguous are copied in any case, others only if
+        ``copied``.
         """
         manifest = Manifest(step, fingerprint, note, facts_of(named))
         sources = [local_shard(named[facts.name]) for facts in manifest.tensors]
         sizes = [-(-f.num_bytes // _ALIGN_BYTES) * _ALIGN_BYTES for f in manifest.tensors]
         plain = all(t.device.type == "cpu" and t.is_contiguous() for t in sources)
-        buffer = self._buffer(sum(sizes), within_bound=plain)
+        buffer = self._buffer(sum(sizes), within_bound=plain) if copied or not plain else None
         if buffer is None:
             views = [view_bytes(tensor) for tensor in sources]
             return Snapshot(manifest, views, None, on_served=on_served)
@@ -94,6 +96,24 @@ class SnapshotRoom:
             views.append(view_bytes(part))
             at += size
         return Snapshot(manifest, views, buffer, on_served=on_served)
+
+    @property
+    def free_bytes(self) -> int:
+        """How much of it is not in use."""
+        with self._lock:
+            return self.room_bytes - self._used_bytes
+
+    def reserve(self, num_bytes: int) -> bool:
+        """Count memory as used if there is room for it; tell whether there was."""
+        with self._lock:
+            has_room = self._used_bytes + num_bytes <= self.room_bytes
+            self._used_bytes += num_bytes if has_room else 0
+            return has_room
+
+    def release(self, num_bytes: int) -> None:
+        """Count memory as free again."""
+        with self._lock:
+            self._used_bytes -= num_bytes
 
     def give_back(self, snapshot: Snapshot) -> None:
         """Take the memory of a snapshot that nobody reads any more."""

@@ -1,6 +1,7 @@
-"""Serves snapshots of committed steps to learners, beside the training (H-1, H-2).
+"""Serves committed steps to learners, beside the training (H-1, H-2).
 
-Owns one thread that moves bytes from snapshots to sockets; the learner's end is ``transfer``.
+Owns one thread that moves bytes to sockets: of snapshots, and of the steps applied after one, which
+``log`` keeps.  The learner's end is ``transfer``.
 
 Invariants:
     H-2: a learner gets the bytes of one committed step; once ``withdraw`` has returned, no byte
@@ -13,7 +14,7 @@ from __future__ import annotations
 import os
 import select
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -22,8 +23,9 @@ from danaus.collectives.lane import Header, Kind, Lane, Outgoing, pack_message
 from danaus.collectives.meeting import HelloSource
 from danaus.core.clock import Clock, MonotonicClock
 from danaus.core.errors import FrameDamaged, InternalError, PeerLost
-from danaus.ft.manifest import HELLO_PREFIX, pack_manifest, unpack_hello
+from danaus.ft.manifest import HELLO_PREFIX, Manifest, Wanted, pack_manifest, unpack_hello
 from danaus.ft.snapshot import Snapshot, SnapshotRoom
+from danaus.ft.step_log import LoggedStep, StepLog
 from danaus.wire.stream import Stream
 
 # How long a learner that asks for a step behind the newest one may wait for it: a run that has
@@ -97,12 +99,13 @@ class StateServer:
         self._listener = listener
         self._clock = clock or MonotonicClock()
         self._room = SnapshotRoom(room_bytes)
+        self.log = StepLog(self._room)
         self._nudge = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._lock = threading.Lock()  # guards what follows
         self._snapshots: dict[int, Snapshot] = {}
         self._ended: list[Snapshot] = []
         self._newest = -1
-        self._arrived: list[tuple[Stream, int, float]] = []
+        self._arrived: list[tuple[Stream, Wanted, float]] = []
         self._closed = False
         self._num_bytes_gone = 0
         self._learners: dict[int, _Learner] = {}  # the thread's own
@@ -116,6 +119,17 @@ class StateServer:
     def room_bytes(self) -> int:
         """Memory that copies may take."""
         return self._room.room_bytes
+
+    @property
+    def free_bytes(self) -> int:
+        """How much of it is not in use."""
+        return self._room.free_bytes
+
+    def has_copy(self, step: int) -> bool:
+        """Tell whether a copy of a step's state is served."""
+        with self._lock:
+            known = self._snapshots.get(step)
+        return known is not None and known.buffer is not None
 
     @property
     def num_bytes_served(self) -> int:
@@ -132,6 +146,7 @@ class StateServer:
         note: str = "",
         fingerprint: str = "",
         on_served: Callable[[], None] | None = None,
+        copied: bool = True,
     ) -> Published:
         """Serve a committed step from here on; one published before under this number ends.
 
@@ -141,11 +156,12 @@ class StateServer:
             note: Handed to the learner with the state.
             fingerprint: Of this state (Q-9); donors of one transfer must agree on it.
             on_served: Called, from another thread, when a learner was given its first bytes.
+            copied: False: the tensors stay as they are until ``withdraw``.
         """
         self.withdraw(step)
         # Copying takes a while: others are served, and peers accepted, meanwhile.
         snapshot = self._room.take(
-            named, step, note=note, fingerprint=fingerprint, on_served=on_served
+            named, step, note=note, fingerprint=fingerprint, on_served=on_served, copied=copied
         )
         with self._lock:
             self._snapshots[step] = snapshot
@@ -154,14 +170,27 @@ class StateServer:
         num_bytes = sum(facts.num_bytes for facts in snapshot.manifest.tensors)
         return Published(step, num_bytes, snapshot.buffer is not None)
 
-    def withdraw(self, step: int | None = None) -> None:
-        """Stop serving a step (all steps, unless given); transfers of it end.
+    def add(self, applied: LoggedStep) -> None:
+        """Keep a step that was applied, if there is a learner to keep it for."""
+        self.log.add(applied)
+        os.eventfd_write(self._nudge, 1)
+
+    def keep(self, steps: Collection[int]) -> None:
+        """Stop serving all states but copies of these, and the steps after where there are none."""
+        with self._lock:
+            lent = [step for step, each in self._snapshots.items() if each.buffer is None]
+            others = [step for step in self._snapshots if step in lent or step not in steps]
+        if not steps:
+            self.log.end()
+        self.withdraw(*others)
+
+    def withdraw(self, *steps: int) -> None:
+        """Stop serving the states of some steps; transfers of them end.
 
         Raises:
-            InternalError: The serving thread did not let go of it.
+            InternalError: The serving thread did not let go of one.
         """
         with self._lock:
-            steps = list(self._snapshots) if step is None else [step]
             ended = [self._snapshots.pop(each) for each in steps if each in self._snapshots]
             self._ended += ended
         if ended:
@@ -185,13 +214,13 @@ class StateServer:
     def _on_hello(self, stream: Stream, hello: bytes) -> None:
         """Take a learner from the listener's thread."""
         try:
-            step = unpack_hello(hello)
+            wanted = unpack_hello(hello)
         except FrameDamaged:
             stream.close()
             return
         with self._lock:
             if not self._closed:
-                self._arrived.append((stream, step, self._clock.now() + PATIENCE_S))
+                self._arrived.append((stream, wanted, self._clock.now() + PATIENCE_S))
                 os.eventfd_write(self._nudge, 1)
                 return
         stream.close()
@@ -216,22 +245,48 @@ class StateServer:
     def _turn(self, poller: select.poll) -> float | None:
         """Do what others asked for; return how long to wait at most, in milliseconds."""
         self._let_go(poller)
-        waiting: list[tuple[Stream, int, float]] = []
+        waiting: list[tuple[Stream, Wanted, float]] = []
         with self._lock:
             arrived, self._arrived = self._arrived, []
-            snapshots, newest = dict(self._snapshots), self._newest
+            newest = self._newest
         now = self._clock.now()
-        for stream, step, patient_until in arrived:
-            if step in snapshots:
-                self._begin(stream, snapshots[step], poller)
-            elif step > newest or now < patient_until:
-                waiting.append((stream, step, patient_until))
+        for stream, wanted, patient_until in arrived:
+            if (found := self._find(wanted)) is not None:
+                self._begin(stream, found, poller)
+            elif self._may_come(wanted, newest) or (
+                now < patient_until and not self._is_gone(wanted)
+            ):
+                waiting.append((stream, wanted, patient_until))
             else:
-                _refuse(stream, step, newest)
+                _refuse(stream, wanted, newest)
         with self._lock:
             self._arrived = waiting + self._arrived
-        soonest = [until for _, step, until in waiting if step <= newest]
+        soonest = [until for _, wanted, until in waiting if not self._may_come(wanted, newest)]
         return max(0.0, min(soonest) - now) * 1000.0 + 1.0 if soonest else None
+
+    def _find(self, wanted: Wanted) -> Snapshot | None:
+        """Return what is asked for, if it is here."""
+        if wanted.what == "steps":
+            return self.log.offer(wanted.lineage_term, wanted.step, wanted.last)
+        if wanted.what == "newest":
+            newest = self.log.newest(wanted.lineage_term)
+            return None if newest is None else _words(wanted, note=str(newest))
+        with self._lock:
+            known = self._snapshots.get(wanted.step)
+        if known is None or wanted.what == "state":
+            return known
+        return _words(wanted, fingerprint=known.manifest.fingerprint)
+
+    def _may_come(self, wanted: Wanted, newest: int) -> bool:
+        """Tell whether what is not here is of a step that this process has not come to."""
+        return wanted.what in ("state", "print") and wanted.step > newest
+
+    def _is_gone(self, wanted: Wanted) -> bool:
+        """Tell whether steps that are asked for were dropped, or are of another lineage."""
+        if wanted.what not in ("steps", "newest"):
+            return False
+        newest = self.log.newest(wanted.lineage_term)
+        return newest is None or (wanted.what == "steps" and wanted.last <= newest)
 
     def _let_go(self, poller: select.poll) -> None:
         """End the transfers of withdrawn snapshots."""
@@ -277,11 +332,16 @@ class StateServer:
         learner.lane.close()
 
 
-def _refuse(stream: Stream, step: int, newest: int) -> None:
+def _words(wanted: Wanted, *, note: str = "", fingerprint: str = "") -> Snapshot:
+    """Return an answer that holds no tensors."""
+    return Snapshot(Manifest(wanted.step, fingerprint, note, ()), [], None, on_served=None)
+
+
+def _refuse(stream: Stream, wanted: Wanted, newest: int) -> None:
     """Tell a learner that its step has passed; never waits for it."""
     with stream:
         try:
-            number = step & 0xFFFFFFFF
+            number = wanted.step & 0xFFFFFFFF
             stream.send([pack_message(Kind.REFUSED, str(newest).encode(), number=number)])
         except OSError:
             pass  # it does not listen

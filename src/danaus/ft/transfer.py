@@ -34,7 +34,7 @@ from danaus.core.errors import (
     TransferFailed,
 )
 from danaus.ft.donor import Donor
-from danaus.ft.manifest import Chunk, Manifest, TensorFacts, cut, difference, facts_of
+from danaus.ft.manifest import Chunk, Manifest, TensorFacts, Wanted, cut, difference, facts_of
 from danaus.wire.address import Address
 from danaus.wire.secret import Secret
 
@@ -74,9 +74,9 @@ class Fetch:
     Args:
         donors: Where each donor listens, by name; the first are asked first.
         secret: The job's secret.
-        step: The committed step that is wanted.
-        into: The state's tensors, overwritten in place; of sharded ones the local shard.  Or
-            what makes them once the donors have said which there are.
+        wanted: Which committed step, or what of it.
+        into: Its tensors, overwritten in place; of sharded ones the local shard.  Or what makes
+            them once the donors have said which there are.
         on_bytes: Called with the number of bytes of each chunk that arrived.
         silence_limit_s: How long a donor that owes chunks may be silent.
     """
@@ -85,17 +85,17 @@ class Fetch:
         self,
         donors: Mapping[str, Address],
         secret: Secret,
-        step: int,
+        wanted: Wanted,
         *,
         into: Mapping[str, Tensor] | Room,
         on_bytes: Callable[[int], None] | None = None,
         silence_limit_s: float = SILENCE_LIMIT_S,
     ) -> None:
-        self._step, self._on_bytes, self._silence_limit_s = step, on_bytes, silence_limit_s
+        self._step, self._on_bytes, self._silence_limit_s = wanted.step, on_bytes, silence_limit_s
         self._room = into if callable(into) else None
         self._furnish({} if callable(into) else into)
         self._donors = [
-            Donor(name, address, secret=secret, step=step, taker=self)
+            Donor(name, address, secret=secret, wanted=wanted, taker=self)
             for name, address in donors.items()
         ]
         self._manifest: Manifest | None = None
@@ -128,7 +128,7 @@ class Fetch:
                 os.eventfd_write(self._nudge, 1)
 
     def run(self, deadline: Deadline) -> FetchReport:
-        """Fetch the state.
+        """Fetch what is wanted.
 
         After an error ``into`` holds bytes of nobody's state.
 

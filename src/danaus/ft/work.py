@@ -42,6 +42,15 @@ class Work(Protocol):
         """Length of the flat gradient of this rank, its tail included."""
         ...
 
+    @property
+    def replays(self) -> bool:
+        """Tell whether ``apply`` gives the same state wherever its arguments are the same.
+
+        Nothing but the state before, the step, the gradient and the measures may count then: a
+        learner applies the members' steps after them, in a process in which none was computed.
+        """
+        ...
+
     def check(self, step: int, flat_P: Tensor) -> str | None:
         """Return why the reduced gradient must not be applied, or None."""
         ...

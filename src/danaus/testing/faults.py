@@ -1,9 +1,10 @@
 """Faults at exact moments, for tests: a process that signals itself inside a named phase.
 
-Owns ``Strike``, which a test hands to a run as an observer's maker, beside ``app.pace``'s ``Pace``,
-which gives faults from outside the time to strike.  A strike's signal is real and is sent by the
-victim to itself, so that the moment is exact; everything after it is the product's.  It is written
-to the run's journal just before, so that a test can tell that it really hit.
+Owns ``Strike``, which a test hands to a run as an observer's maker, and ``Linger``, which makes a
+learner slow, beside ``app.pace``'s ``Pace``, which gives faults from outside the time to strike.
+A strike's signal is real and is sent by the victim to itself, so that the moment is exact;
+everything after it is the product's.  It is written to the run's journal just before, so that a
+test can tell that it really hit.
 """
 
 from __future__ import annotations
@@ -20,13 +21,15 @@ from danaus.actor.process_runtime import context
 from danaus.app.chaos_inside import Occasions, claim, record_strike
 from danaus.app.events import FaultKind
 from danaus.app.pace import Pace
+from danaus.app.run_folder import RunFolder
 from danaus.ft.ledger import Committed
-from danaus.ft.observer import Observer
+from danaus.ft.observer import Moment, Observer
 from danaus.ft.work import StepResult
+from danaus.testing.watching import RunWatch
 from danaus.train.replica import ReplicaWork
 from danaus.wire.position import Phase
 
-__all__ = ["FORWARD", "JOIN", "REDUCE", "VOTE", "Pace", "Strike"]
+__all__ = ["FORWARD", "JOIN", "REDUCE", "VOTE", "Linger", "Pace", "Strike"]
 
 FORWARD = "forward"
 REDUCE = "reduce"
@@ -114,6 +117,36 @@ class _Striker(Occasions):
             )
             last.write()
         os.kill(os.getpid(), strike.number)
+
+
+@dataclass(frozen=True, slots=True)
+class Linger:
+    """Makes an observer that keeps a learner in its transfer until the others have gone on.
+
+    Args:
+        num_steps: So many steps.
+        incarnation: Of the learner that is kept.
+    """
+
+    num_steps: int
+    incarnation: int = 1
+
+    def __call__(self, work: ReplicaWork) -> Observer:
+        return _Lingerer(self) if work.place.incarnation == self.incarnation else Observer()
+
+
+class _Lingerer(Observer):
+    def __init__(self, linger: Linger) -> None:
+        self._linger, self._trails = linger, False
+
+    def learning(self, step: int, donors: tuple[str, ...], *, trails: bool) -> None:
+        self._trails = trails
+
+    def moment(self, moment: Moment, step: int) -> None:
+        if self._trails and moment is Moment.LEARNING:
+            self._trails = False
+            watch = RunWatch(RunFolder.open(Path(context().proc.run_dir)))
+            watch.until_moved(self._linger.num_steps, limit_s=60.0)
 
 
 class _LastStrike:

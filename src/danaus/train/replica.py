@@ -66,6 +66,11 @@ class ReplicaWork:
     def num_gradient_elements(self) -> int:
         return self.trainer.num_elements
 
+    @property
+    def replays(self) -> bool:
+        """Always: the learning rate is a function of the step."""
+        return True
+
     def compute_leaf(self, step: int, microbatches: range) -> Tensor:
         """Return the gradient of one leaf, ``[P]`` float32, valid until the next call."""
         return self.trainer.compute_leaf(step, microbatches)

@@ -36,9 +36,11 @@ def learning(donors, secret, tmp_path):
         def make(ended=None):
             listener = PeerListener(Address.unix(tmp_path / "learner"), secret)
             stack.callback(listener.close)
-            healer = Healer(listener, secret, Observer(), aborted=lambda _epoch: ended)
+            healer = Healer(
+                listener, secret, work, observer=Observer(), aborted=lambda _epoch: ended
+            )
             stack.callback(healer.close)
-            return lambda: healer.learn(order, work), healer
+            return lambda: healer.learn(order), healer
 
         yield make
 

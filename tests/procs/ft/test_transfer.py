@@ -27,6 +27,7 @@ from danaus.core.errors import (
     StaleQuorum,
     TransferFailed,
 )
+from danaus.ft.manifest import Wanted
 from danaus.ft.transfer import Fetch
 from danaus.testing.groups import Member, soon
 from danaus.wire.address import Address
@@ -209,7 +210,7 @@ def test_cancel_and_deadline_end_the_wait(donors, secret):
     (site,) = donors(1)
     with pytest.raises(DeadlinePassed):
         fetch(addresses([site]), secret, 5, into=empty_like(state()), deadline=soon(0.05))
-    waiting = Fetch(addresses([site]), secret, 5, into=empty_like(state()))
+    waiting = Fetch(addresses([site]), secret, Wanted(5), into=empty_like(state()))
     member = Member(lambda: waiting.run(soon()))
     assert not member.ended_within(0.05)
     waiting.cancel("the epoch is over")
@@ -283,7 +284,7 @@ def test_a_donor_killed_while_it_serves(tmp_path, survivors):
         transfer = Fetch(
             {"doomed": doomed.address} | {f"d{n}": r.address for n, r in enumerate(relays)},
             shared,
-            5,
+            Wanted(5),
             into=into,
             on_bytes=kill,
         )
@@ -313,7 +314,7 @@ def test_a_donor_that_falls_silent_is_done_without(donors, secret):
 
     sites[0].server.publish(5, named, on_served=fall_silent)
     into = empty_like(named)
-    report = Fetch(addresses(sites), secret, 5, into=into, silence_limit_s=0.2).run(soon())
+    report = Fetch(addresses(sites), secret, Wanted(5), into=into, silence_limit_s=0.2).run(soon())
     assert same(into, named)
     assert "silent" in report.tried["d0"]
     stop.set()

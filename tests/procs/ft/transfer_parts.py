@@ -5,6 +5,7 @@ import threading
 
 import torch
 
+from danaus.ft.manifest import Wanted
 from danaus.ft.state_server import StateServer
 from danaus.ft.transfer import Fetch
 from danaus.wire.address import Address
@@ -49,7 +50,7 @@ class DonorSite:
 
 def fetch(donors, secret, step, *, into, deadline, on_bytes=None):
     """Overwrite ``into`` with a committed step's state."""
-    return Fetch(donors, secret, step, into=into, on_bytes=on_bytes).run(deadline)
+    return Fetch(donors, secret, Wanted(step), into=into, on_bytes=on_bytes).run(deadline)
 
 
 def addresses(sites):

@@ -83,6 +83,33 @@ def test_who_goes_on_and_who_is_back_is_told_once(story: StoryTeller, tell) -> N
     ]
 
 
+def test_one_that_learns_while_the_others_go_on_is_told_with_how_long_they_waited(
+    story: StoryTeller, tell
+) -> None:
+    back = "replica-1/0#1"
+    facts = {"members": [A, C], "learners": [], "committed_step": 7, "hold": False}
+    story.record("quorum_announced", epoch="1.2", **facts)
+    story.record("quorum_announced", epoch="1.3", **{**facts, "learners": [back]})
+    who = {"replica": "replica-1", "incarnation": 1, "donors": [A, C]}
+    story.record("learning_started", **who, step=7, trails=True)
+    story.record("healed", **who, step=7, bytes=2_000_000, duration_s=0.5)
+    story.record("caught_up", **who, step=11, steps=4, bytes=1, duration_s=0.6)
+    story.record("quorum_announced", epoch="1.4", **{**facts, "learners": [back], "hold": True})
+    story.record("learning_started", **who, step=12, trails=False)
+    story.record("caught_up", **who, step=12, steps=1, bytes=1, duration_s=0.1)
+    story.record("quorum_announced", epoch="1.5", **{**facts, "members": [A, back, C]})
+
+    *told, last = tell()
+    assert told == [
+        "replica-0 and replica-2 train (quorum 1.2)",
+        "replica-1 learns step 7 while the others go on",
+        "replica-1 learned step 7 from replica-0 and replica-2: 2.0 MB in 500 ms",
+        "replica-1 caught up to step 11 by the gradients of replica-0 and replica-2: 4 steps",
+        "replica-1 caught up to step 12 by the gradients of replica-0 and replica-2: 1 step",
+    ]
+    assert "part again after step 7 (quorum 1.5); the others waited" in last
+
+
 def test_all_that_go_back_are_told_in_one_line(story: StoryTeller, tell) -> None:
     for name in story.names:
         story.record("run_resumed", replica=name, step=40, term=2)

@@ -7,9 +7,11 @@ import torch
 from danaus.collectives.tensor_bytes import view_bytes
 from danaus.core.errors import FrameDamaged
 from danaus.ft.manifest import (
+    HELLO_PREFIX,
     Chunk,
     Manifest,
     TensorFacts,
+    Wanted,
     cut,
     difference,
     facts_of,
@@ -52,7 +54,8 @@ def test_chunks_cover_each_byte_once_and_cross_no_tensor():
 def test_words_survive_the_wire():
     manifest = Manifest(3, "abc", "2.1", facts_of(STATE))
     assert unpack_manifest(pack_manifest(manifest), "a") == manifest
-    assert unpack_hello(pack_hello(2**40)) == 2**40
+    for wanted in (Wanted(2**40), Wanted(7, "steps", 3, 9)):
+        assert unpack_hello(pack_hello(wanted)) == wanted
 
 
 @pytest.mark.parametrize(
@@ -71,7 +74,9 @@ def test_anything_else_is_no_manifest(data):
         unpack_manifest(data, "a")
 
 
-@pytest.mark.parametrize("hello", [b"", b"danaus state 1\n", pack_hello(1) + b"x", b"x" * 23])
+@pytest.mark.parametrize(
+    "hello", [b"", HELLO_PREFIX, pack_hello(Wanted(1)) + b"x", HELLO_PREFIX + b"\x91\x01x"]
+)
 def test_anything_else_is_no_hello(hello):
     with pytest.raises(FrameDamaged):
         unpack_hello(hello)

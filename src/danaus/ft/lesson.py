@@ -1,0 +1,175 @@
+"""How a learner comes to the members' state: all of it at once, or by applying what they applied.
+
+Owns ``Lesson``: which transfers it takes, in which order, and what is done with what they bring.
+Bytes and their checks are ``ft.transfer``'s, who may serve them ``ft.healing``'s.
+
+Invariants:
+    H-1: a step is applied only to the state before it, in the order of steps, of one lineage.
+    What comes of it is compared by the members' service when the learner asks again.
+    P-3: the learner's position moves with each part that arrives and each step that is applied.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Protocol, runtime_checkable
+
+from torch import Tensor
+
+from danaus.core.errors import DeadlinePassed, StaleQuorum, TransferFailed
+from danaus.ft.manifest import Wanted
+from danaus.ft.observer import Moment, Observer
+from danaus.ft.step_events import Learn, Learned
+from danaus.ft.step_log import LoggedStep, places_for, step_in
+from danaus.ft.transfer import FetchReport, Room
+from danaus.ft.work import Work
+from danaus.quorum.messages import Epoch
+from danaus.wire.position import Phase
+
+NEAR_STEPS = 1
+"""A learner that is so few steps behind asks to enter; the members wait while it takes those."""
+
+BATCH_BYTES = 64 << 20
+BATCH_STEPS = 64
+NOT_TO_BE_HAD = (TransferFailed, StaleQuorum, DeadlinePassed)
+
+Get = Callable[[Wanted, Mapping[str, Tensor] | Room, Callable[[int], None]], FetchReport]
+
+
+@runtime_checkable
+class Roomy(Protocol):
+    """A ``Work`` whose state has not the same tensors before it has learned as after."""
+
+    @property
+    def room(self) -> Room:
+        """Makes the tensors that a transfer fills; ``loaded`` tells that they are."""
+        ...
+
+
+class Lesson:
+    """One learner's way to a state; ``take`` it once.
+
+    Args:
+        order: What it is to learn.
+        work: Holds the state.
+        observer: Told of moments and of what was learned.
+        get: Fetches what is wanted into tensors, from all donors at once; called with each number
+            of bytes that arrived.
+    """
+
+    def __init__(self, order: Learn, work: Work, *, observer: Observer, get: Get) -> None:
+        self._order, self._work, self._observer, self._get = order, work, observer, get
+        self._trails = order.learner.trail is not None
+        self._step = order.step
+        self._committed: Epoch | None = None
+        self._num_parts = 0
+        self._num_bytes: dict[str, int] = {}
+        self._started = time.monotonic()
+
+    def take(self) -> Learned:
+        """Learn.
+
+        Raises:
+            TransferFailed: No donor could serve.
+            StaleQuorum: All have left what is wanted behind.
+            DeadlinePassed: It took too long.
+            ExchangeAborted: It is not to go on.
+        """
+        if self._order.held_step is None or not self._lead_on(self._order.held_step):
+            self._fetch_state()
+        if self._trails:
+            self._follow()
+        return Learned(self._order.epoch, self._step, self._work.fingerprint(), self._committed)
+
+    # -- the whole state ----------------------------------------------------------------------
+
+    def _fetch_state(self) -> None:
+        order = self._order
+        self._step = order.step
+        into = self._work.room if isinstance(self._work, Roomy) else self._work.state()
+        report = self._get(Wanted(order.step), into, self._arrived)
+        self._work.loaded(order.step)
+        self._committed = _epoch(report.note)
+        duration_s = time.monotonic() - self._started
+        self._observer.learned(order.step, report.bytes_by_donor, duration_s)
+
+    # -- step by step -------------------------------------------------------------------------
+
+    def _lead_on(self, held_step: int) -> bool:
+        """Begin with the state that is held; tell whether it leads to where the members wait."""
+        self._step = held_step
+        if self._trails:
+            return True
+        try:
+            while self._step < self._order.step:
+                self._apply_up_to(self._order.step)
+            theirs = self._get(Wanted(self._order.step, "print"), {}, self._arrived).fingerprint
+        except NOT_TO_BE_HAD:
+            return False
+        if theirs and theirs != self._work.fingerprint():
+            return False
+        self._tell_caught_up(held_step)
+        return True
+
+    def _follow(self) -> None:
+        """Apply what the members apply, until that brings the learner no nearer."""
+        began = self._step
+        left = math.inf
+        while (behind := self._newest() - self._step) > NEAR_STEPS and behind < left:
+            left = behind
+            self._apply_up_to(self._step + behind)
+        self._tell_caught_up(began)
+
+    def _newest(self) -> int:
+        wanted = Wanted(self._step, "newest", self._order.lineage_term)
+        return int(self._get(wanted, {}, self._arrived).note)
+
+    def _apply_up_to(self, last: int) -> None:
+        """Fetch the next steps, as many as are good to have at once, and apply them."""
+        num_elements = self._work.num_gradient_elements
+        most = max(1, min(BATCH_STEPS, BATCH_BYTES // (4 * num_elements)))
+        first, last = self._step + 1, min(last, self._step + most)
+        num_ranks = self._order.learner.seat.num_ranks
+        into: dict[str, Tensor] = {}
+        for step in range(first, last + 1):
+            into |= places_for(step, num_elements, num_ranks)
+        wanted = Wanted(first, "steps", self._order.lineage_term, last)
+        report = self._get(wanted, into, self._arrived)
+        for donor, num_bytes in report.bytes_by_donor.items():
+            self._num_bytes[donor] = self._num_bytes.get(donor, 0) + num_bytes
+        steps = [step_in(step, into) for step in range(first, last + 1)]
+        if report.fingerprint != ",".join(each.digest for each in steps):
+            why = "its gradients are not those that were voted on"
+            raise TransferFailed(first, dict.fromkeys(report.bytes_by_donor, why))
+        for each in steps:
+            self._apply(each)
+
+    def _apply(self, logged: LoggedStep) -> None:
+        self._work.apply(logged.step, logged.gradient, logged.measures)
+        self._step, self._committed = logged.step, logged.epoch
+        self._observer.moment(Moment.REPLAYED, logged.step)
+        self._arrived(0)
+
+    # -- who watches --------------------------------------------------------------------------
+
+    def _arrived(self, num_bytes: int) -> None:
+        self._num_parts += 1
+        self._observer.entered(self._step, Phase.LEARN, self._num_parts)
+        if num_bytes:
+            self._observer.moment(Moment.LEARNING, self._step)
+
+    def _tell_caught_up(self, began: int) -> None:
+        duration_s = time.monotonic() - self._started
+        self._observer.caught_up(
+            self._step,
+            self._step - began,
+            num_bytes_by_donor=self._num_bytes,
+            duration_s=duration_s,
+        )
+
+
+def _epoch(text: str) -> Epoch | None:
+    term, _, n = text.partition(".")
+    return Epoch(int(term), int(n)) if n else None
