@@ -101,7 +101,7 @@ def test_one_that_learns_while_the_others_go_on_is_told_with_how_long_they_waite
 
     *told, last = tell()
     assert told == [
-        "replica-0 and replica-2 train (quorum 1.2)",
+        "replica-0 and replica-2 go on without replica-1 (quorum 1.2)",
         "replica-1 learns step 7 while the others go on",
         "replica-1 learned step 7 from replica-0 and replica-2: 2.0 MB in 500 ms",
         "replica-1 caught up to step 11 by the gradients of replica-0 and replica-2: 4 steps",
