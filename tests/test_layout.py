@@ -47,7 +47,7 @@ MAY_READ_THE_DAY = {
 MAY_CATCH_ALL = 3
 PURE = (
     "quorum.state", "quorum.resolve", "quorum.progress", "quorum.donors", "quorum.lease", "ft.step",
-    "actor.supervision", "actor.waiting_state", "core.extent", "collectives.tree",
+    "ft.fragments", "actor.supervision", "actor.waiting_state", "core.extent", "collectives.tree",
     "app.chaos", "app.chaos_fault", "app.chaos_kinds", "app.chaos_record", "app.chaos_schedule",
     "app.chaos_spec", "app.crew_plan",
 )  # fmt: skip

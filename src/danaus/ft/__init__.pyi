@@ -6,11 +6,13 @@ from danaus.ft.attempt import Attempt as Attempt
 from danaus.ft.attempt import Leaf as Leaf
 from danaus.ft.contributions import WorldSizeMode as WorldSizeMode
 from danaus.ft.data_parallel import DistributedDataParallel as DistributedDataParallel
+from danaus.ft.diloco import DiLoCo as DiLoCo
 from danaus.ft.ledger import Committed as Committed
 from danaus.ft.ledger import Ledger as Ledger
 from danaus.ft.ledger import Opened as Opened
 from danaus.ft.lighthouse import LighthouseClient as LighthouseClient
 from danaus.ft.lighthouse import LighthouseServer as LighthouseServer
+from danaus.ft.local_sgd import LocalSGD as LocalSGD
 from danaus.ft.loop import Loop as Loop
 from danaus.ft.loop import Step as Step
 from danaus.ft.managed_optimizer import Optimizer as Optimizer
@@ -18,6 +20,7 @@ from danaus.ft.managed_place import ManagerOptions as ManagerOptions
 from danaus.ft.managing import Manager as Manager
 from danaus.ft.observer import Moment as Moment
 from danaus.ft.observer import Observer as Observer
+from danaus.ft.outer_steps import LOCAL_STATE as LOCAL_STATE
 from danaus.ft.participant import Participant as Participant
 from danaus.ft.pending import Pending as Pending
 from danaus.ft.place import Place as Place
