@@ -21,7 +21,8 @@ from tests.unit.ft.apart import (
 
 from danaus.core.errors import ConfigError
 from danaus.ft import LOCAL_STATE, DiLoCo, LocalSGD, Manager, WorldSizeMode
-from danaus.testing.groups import Member, together
+from danaus.ft.fragments import Learned
+from danaus.testing.groups import together
 
 pytestmark = pytest.mark.timeout(150)
 
@@ -169,6 +170,20 @@ class Apart:
                 step += 1
         return self.backups()
 
+    def learned(self):
+        """Return a list that fills with the places in the schedule that it learns."""
+        found, machine = [], self.diloco._steps._machine
+        handle = machine.handle
+
+        def listen(event):
+            orders = handle(event)
+            if isinstance(event, Learned):
+                found.append((machine.num_outer, machine.num_inner))
+            return orders
+
+        machine.handle = listen
+        return found
+
     def backups(self):
         shared = self.diloco._steps._shared()
         return torch.cat([b.flatten() for each in shared["fragments"] for b in each["backup"]])
@@ -189,22 +204,14 @@ def test_replicas_that_begin_with_different_weights_begin_with_the_same(run, asy
 def test_one_that_joins_late_learns_all_and_those_that_differ_are_found(run):
     begun = run(2)
     a, b = (Apart(begun, name) for name in "ab")
-    walking = [Member(lambda r=r: r.walk(40)) for r in (a, b)]
+    together(*[lambda r=r: r.walk(4) for r in (a, b)])
     late = Apart(begun, "c", seed=9)
-    learned = []
-    load = late.diloco._steps._machine.handle
-
-    def handle(event):
-        if type(event).__name__ == "Learned":
-            learned.append((event.num_outer, event.num_inner))
-        return load(event)
-
-    late.diloco._steps._machine.handle = handle
-    ends = [each.outcome(100.0) for each in [*walking, Member(lambda: late.walk(40))]]
+    learned = late.learned()
+    ends = together(*[lambda r=r: r.walk(24) for r in (a, b, late)])
     assert all(torch.equal(each, ends[0]) for each in ends)
     assert learned
-    assert learned[-1][0] > 0
-    assert 0 < a.manager.batches_committed() == late.manager.batches_committed()
+    assert learned[-1][0] >= 4
+    assert 48 < a.manager.batches_committed() == late.manager.batches_committed()
 
 
 def test_a_backup_that_differs_is_found_by_the_vote_and_healed(run):
