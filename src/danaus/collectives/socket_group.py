@@ -13,11 +13,12 @@ Invariants:
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import select
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from torch import Tensor
 
@@ -183,7 +184,8 @@ class SocketGroup:
             self._begin()
             self._received = {self.me: bytes(payload)}
             exchange = SmallExchange(lanes, payload, self._received, limit_bytes=SMALL_LIMIT_BYTES)
-            self._run(exchange, lanes, deadline)
+            with self._breaking():
+                self._run_small(exchange, lanes, deadline)
         return {name: self._received[name] for name in chosen}
 
     def exchange_bytes(
@@ -221,19 +223,61 @@ class SocketGroup:
         poller = select.poll()
         poller.register(self._nudge, select.POLLIN)
         interest: dict[Lane, int] = {}
-        try:
+        with self._breaking():
             exchange.start()
             while self._watch(poller, exchange, lanes, interest=interest):
-                limit_ms = math.ceil(deadline.remaining_s() * 1000.0)
-                events = poller.poll(limit_ms)
-                if not events and deadline.passed:
-                    raise DeadlinePassed(self._waiting_for(exchange, lanes), deadline.limit_s)
-                for fd, event in events:
+                for fd, event in self._poll(poller, exchange, lanes, deadline=deadline):
                     self._serve(fd, event, exchange)
             for lane in lanes:
                 lane.number += 1
+
+    def _run_small(self, exchange: SmallExchange, lanes: list[Lane], deadline: Deadline) -> None:
+        """Exchange one message with each peer: a lane is looked at when something came on it."""
+        poller = select.poll()
+        poller.register(self._nudge, select.POLLIN)
+        open_lanes: dict[int, Lane] = {}
+        for lane in lanes:
+            lane.push()
+            if lane.pending:
+                self._take(lane, exchange)
+            if lane.wants_to_send or exchange.due(lane):
+                open_lanes[lane.fileno()] = lane
+                poller.register(lane, _interest(lane))
+        while open_lanes:
+            for fd, event in self._poll(poller, exchange, lanes, deadline=deadline):
+                self._serve(fd, event, exchange)
+                if (served := open_lanes.get(fd)) is None:
+                    continue
+                if served.wants_to_send:
+                    served.push()
+                    poller.modify(fd, _interest(served))
+                if not (served.wants_to_send or exchange.due(served)):
+                    # A lane that is through is not watched: a peer that is through may close it.
+                    poller.unregister(fd)
+                    del open_lanes[fd]
+        for lane in lanes:
+            lane.number += 1
+
+    @contextlib.contextmanager
+    def _breaking(self) -> Iterator[None]:
+        """Have a failure inside break the group."""
+        try:
+            yield
         except (PeerLost, DeadlinePassed, ExchangeAborted) as error:
             raise self._break(error) from error.__cause__
+
+    def _poll(
+        self,
+        poller: select.poll,
+        exchange: Exchange,
+        lanes: list[Lane],
+        *,
+        deadline: Deadline,
+    ) -> list[tuple[int, int]]:
+        events = poller.poll(math.ceil(deadline.remaining_s() * 1000.0))
+        if not events and deadline.passed:
+            raise DeadlinePassed(self._waiting_for(exchange, lanes), deadline.limit_s)
+        return events
 
     def _watch(
         self,
@@ -332,3 +376,7 @@ class SocketGroup:
                 for lane in self._lanes.values():
                     lane.shut()
             return self._broken
+
+
+def _interest(lane: Lane) -> int:
+    return select.POLLIN | (select.POLLOUT if lane.wants_to_send else 0)

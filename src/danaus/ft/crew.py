@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from danaus.collectives.fingerprint import digest
+from danaus.collectives.finite import is_finite
 from danaus.collectives.folding import LeafFolder
 from danaus.collectives.forming import Rendezvous
 from danaus.collectives.group import Group
@@ -44,6 +45,7 @@ EXCHANGE_LIMIT_S = 3600.0
 
 
 _NUMBER = struct.Struct("<d")
+_decode = msgspec.msgpack.Decoder(Ballot).decode
 BROKEN = (ExchangeAborted, PeerLost, DeadlinePassed, StaleQuorum)
 """What ends a group: it cannot go on, and the next quorum makes another."""
 
@@ -225,7 +227,7 @@ class Crew:
 
     def unfit_share(self) -> str:
         """Return in words that what this replica brought to the reduction is not finite, if so."""
-        if self._folder is None or all(bool(t.isfinite().all()) for t in self._folder.partials()):
+        if self._folder is None or all(map(is_finite, self._folder.partials())):
             return ""
         first, last = self.run.start, self.run.stop - 1
         leaves = f"leaf {first}" if first == last else f"leaves {first} to {last}"
@@ -247,8 +249,7 @@ class Crew:
         return self._ballots(self._group.received()) if self._group is not None else {}
 
     def _ballots(self, given: dict[str, bytes]) -> dict[MemberId, Ballot]:
-        decode = msgspec.msgpack.Decoder(Ballot).decode
-        return {self._members[name]: decode(payload) for name, payload in given.items()}
+        return {self._members[name]: _decode(payload) for name, payload in given.items()}
 
     def _standing(self) -> Group:
         group = self._group

@@ -19,7 +19,8 @@ import torch
 import xxhash
 from torch import Tensor, nn
 
-from danaus.collectives.fingerprint import fingerprint
+from danaus.collectives.fingerprint import Fingerprints
+from danaus.collectives.finite import is_finite
 from danaus.core.errors import CheckpointDamaged, ConfigError
 from danaus.ft.buffers import BufferWatch
 from danaus.ft.optimizer_state import OptimizerState
@@ -38,7 +39,10 @@ class PlainResult:
 
 def seed_draws(seed: int, step: int, microbatch: int) -> None:
     """Seed torch's default generator for one microbatch, whoever computes it (T-4)."""
-    torch.manual_seed(xxhash.xxh3_64_intdigest(b"%d %d %d" % (seed, step, microbatch)))
+    # Not torch.manual_seed, which looks for devices each time: what is trained so is on the CPU.
+    torch.default_generator.manual_seed(
+        xxhash.xxh3_64_intdigest(b"%d %d %d" % (seed, step, microbatch))
+    )
 
 
 class PlainWork:
@@ -68,6 +72,7 @@ class PlainWork:
         # The seed travels with the state: replicas that were seeded otherwise take it over.
         self._progress = torch.tensor([0, torch.initial_seed() & (2**63 - 1)])
         self._initial_progress = self._progress.clone()
+        self._fingerprints = Fingerprints()
         self.last_loss = float("nan")
 
     # -- gradients --------------------------------------------------------------------------
@@ -133,7 +138,7 @@ class PlainWork:
         return False
 
     def check(self, step: int, flat_P: Tensor) -> str | None:
-        if not bool(torch.isfinite(flat_P).all()):
+        if not is_finite(flat_P):
             return "the gradient is not finite"
         return None if float(flat_P[-1]) > 0 else "the step has no tokens"
 
@@ -143,10 +148,10 @@ class PlainWork:
 
     def apply(self, step: int, flat_P: Tensor, measures: Sequence[float] = ()) -> PlainResult:
         loss_sum, num_tokens = float(flat_P[-2]), float(flat_P[-1])
-        flat_P[:-_TAIL].div_(num_tokens)
+        mean_P = flat_P[:-_TAIL].div_(num_tokens)
         for parameter, gradient in zip(self._parameters, self._cut(flat_P), strict=True):
             parameter.grad = gradient
-        norm = float(torch.linalg.vector_norm(flat_P[:-_TAIL]))
+        norm = float(torch.linalg.vector_norm(mean_P))
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
         self._optimizer_state.stepped()
@@ -180,7 +185,7 @@ class PlainWork:
         self._progress.copy_(self._initial_progress)
 
     def fingerprint(self) -> str:
-        return fingerprint(self.state())
+        return self._fingerprints.of(self.state())
 
     def agree(self, flag: bool) -> bool:
         return flag

@@ -24,7 +24,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from danaus.collectives.fingerprint import fingerprint as collectives_fingerprint
+from danaus.collectives.fingerprint import Fingerprints
+from danaus.collectives.finite import is_finite
 from danaus.core.errors import ConfigError, InternalError
 from danaus.ft.buffers import BufferWatch
 from danaus.model.initial import draw_seed, initial_value
@@ -71,7 +72,7 @@ class Trainer:
         place: ShardPlace = ALONE,
         *,
         make_network: Callable[[], nn.Module] | None = None,
-        fingerprint: Fingerprint = collectives_fingerprint,
+        fingerprint: Fingerprint | None = None,
         scratch_buffers: frozenset[str] = frozenset(),
     ) -> None:
         if place.size != config.parallel.shard:
@@ -79,7 +80,7 @@ class Trainer:
                 f"a replica of {place.size} processes", f"parallel.shard is {config.parallel.shard}"
             )
         self.config, self.place = config, place
-        self._fingerprint = fingerprint
+        self._fingerprint = fingerprint or Fingerprints().of
         self.data = ByteText(config.data, shape_of(config.step), config.step.seed)
         self.network = make_network() if make_network else Llama(config.model)
         place.shard(self.network)
@@ -201,7 +202,7 @@ class Trainer:
         Args:
             flat: ``[num_elements]`` fp32.
         """
-        if not bool(torch.isfinite(flat).all()):
+        if not is_finite(flat):
             return f"the gradient is not finite in {self.layout.first_not_finite(flat)}"
         step, num_tokens = self.config.step, float(flat[-1])
         short = step.batch == "elastic" and 0 < num_tokens < step.num_tokens

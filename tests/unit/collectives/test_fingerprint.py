@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from danaus.collectives.fingerprint import digest, fingerprint
+from danaus.collectives.fingerprint import Fingerprints, digest, fingerprint
 from danaus.collectives.tensor_bytes import view_bytes
 from danaus.core.errors import ConfigError
 
@@ -85,3 +85,17 @@ def test_views_share_memory_and_keep_it_alive():
 def test_only_plain_memory_has_a_view():
     with pytest.raises(ConfigError):
         view_bytes(torch.zeros(3, 4).t())
+
+
+def test_a_state_taken_again_and_again_is_seen_as_it_is_each_time():
+    taken, named = Fingerprints(), state()
+    assert taken.of(named) == fingerprint(named)
+    named["b.weight"][1, 3] += 1.0  # the same memory with other bits
+    assert taken.of(named) == fingerprint(named)
+    named["b.weight"] = named["b.weight"].clone()[:, :5]  # other memory, another shape, strides
+    assert taken.of(named) == fingerprint(named)
+    square = torch.arange(9.0).reshape(3, 3)
+    assert taken.of({"w": square}) == fingerprint({"w": square})
+    square.t_()  # nothing has moved, and yet it is another tensor
+    assert taken.of({"w": square}) == fingerprint({"w": square.contiguous()})
+    assert taken.of({}) == fingerprint({})
