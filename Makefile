@@ -24,7 +24,7 @@ RUN_STAMP  := $(VENV)/.ready-to-run
 TEST_STAMP := $(VENV)/.ready-to-test
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint nightly setup clean
+.PHONY: help demo test check lint nightly setup peers clean
 
 help: ## List what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
@@ -49,6 +49,13 @@ nightly: $(TEST_STAMP) ## The slow tests, those that hold time limits, simulatio
 	$(BIN)/danaus bench campaign --faults 1000
 
 setup: $(TEST_STAMP) ## Only make the virtual environment
+
+peers: bench/peers/torchft/.venv/.ready ## What `danaus bench ft --peers bench/peers` is held against
+
+bench/peers/torchft/.venv/.ready: bench/peers/torchft/requirements.txt
+	$(PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/pip install -q -r $<
+	@touch $@
 
 clean: ## Remove the virtual environment and every cache
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist

@@ -1,16 +1,17 @@
-"""``danaus bench``: how fast a run recovers, and how much it survives, measured here."""
+"""``danaus bench``: how fast a run recovers, how much it survives, what a loop pays, measured."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from danaus.app.bench_ft_settings import FtBenchConfig
 from danaus.app.progress import run_console
 from danaus.app.settings import BenchConfig, CampaignConfig, RunConfig
 from danaus.cli.arguments import build, read, show_help, wants_help
 from danaus.cli.train import check
 from danaus.core.errors import ConfigError
 
-_BENCHES = {"recovery": BenchConfig, "campaign": CampaignConfig}
+_BENCHES = {"recovery": BenchConfig, "campaign": CampaignConfig, "ft": FtBenchConfig}
 
 
 def run(arguments: list[str]) -> int:
@@ -23,7 +24,7 @@ def run(arguments: list[str]) -> int:
         asked = f"danaus has no bench {name!r}" if name else "a bench needs a name"
         known = ", ".join(f"danaus bench {each}" for each in _BENCHES)
         raise ConfigError(asked, to_do=f"there is: {known}")
-    return {"recovery": _recovery, "campaign": _campaign}[name](arguments[1:])
+    return {"recovery": _recovery, "campaign": _campaign, "ft": _ft}[name](arguments[1:])
 
 
 def _recovery(arguments: list[str]) -> int:
@@ -46,6 +47,17 @@ def _campaign(arguments: list[str]) -> int:
     from danaus.app.bench_campaign import run_campaign
 
     code: int = run_campaign(settings, console=run_console())
+    return code
+
+
+def _ft(arguments: list[str]) -> int:
+    given = read(arguments, FtBenchConfig, "bench ft")
+    settings = build(FtBenchConfig, given, (), "bench ft")
+    _check_file("out", settings.out)
+    check(RunConfig())
+    from danaus.app.bench_ft import run_bench
+
+    code: int = run_bench(settings, console=run_console())
     return code
 
 
