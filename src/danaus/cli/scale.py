@@ -11,6 +11,7 @@ import tyro
 from danaus.app.door import Door, Scale
 from danaus.app.run_folder import RunFolder
 from danaus.cli.arguments import build, read, show_help, wants_help
+from danaus.core.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +27,11 @@ class ScaleCommand:
     """
 
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    replicas: int
+    replicas: int = 0
+
+    def __post_init__(self) -> None:
+        if self.replicas < 1:
+            raise ConfigError("how many replicas shall train?", "--replicas N, at least 1")
 
 
 def run(arguments: list[str]) -> int:
