@@ -282,8 +282,8 @@ class ReplicaKeeper:
         except TimeoutError:
             await self._end()
             await self._gone.wait()
-        how = "has left" if self._has_left else f"died ({self._failure or 'it was killed'})"
-        return f"{self.replica_id} {how}"
+        died = "has ended with the run" if self._done else f"died ({self._failure or 'killed'})"
+        return f"{self.replica_id} {'has left' if self._has_left else died}"
 
     def _unwant(self) -> None:
         self._wanted.clear()
@@ -304,6 +304,7 @@ class ReplicaKeeper:
         for each in (self._stopping, self._unwanted, self._wanted, self._failed, self._heard):
             each.set()
         await self._end()
+        self._gone.set()
 
     async def _end(self) -> None:
         procs, self._procs = self._procs, None
