@@ -17,6 +17,7 @@ from torch import Tensor
 from danaus.app.bench_ft_processes import await_words, end_with_input, leave_word, say
 from danaus.core.clock import Deadline
 from danaus.core.errors import InternalError
+from danaus.ft.manifest import Wanted
 from danaus.ft.state_server import StateServer
 from danaus.ft.transfer import Fetch
 from danaus.quorum.folder import RunFiles
@@ -53,7 +54,7 @@ def _learn(folder: Path, *, num_donors: int, num_mib: int, num_times: int) -> li
         for tensor in into.values():
             tensor.zero_()
         began = time.perf_counter()
-        report = Fetch(donors, secret, _STEP, into=into).run(Deadline.after(_LIMIT_S))
+        report = Fetch(donors, secret, Wanted(_STEP), into=into).run(Deadline.after(_LIMIT_S))
         rates.append(report.num_bytes / (time.perf_counter() - began))
         if not all(bool((tensor == 1.0).all()) for tensor in into.values()):
             raise InternalError("H-2", "the state that came is not the one that was served")
