@@ -35,8 +35,8 @@ class EtcdLeaseStore:
         status, value = await self._service.ask("POST", "/v3/kv/range", {"key": self._key})
         if status != 200:
             raise refused(self._service, status, value)
-        kvs = value.get("kvs") or [{}]
-        return _entry(kvs[0])
+        kvs = value.get("kvs") or [None]
+        return _entry(kvs[0]) if kvs[0] is not None else Entry(None, _NONE)
 
     async def swap(self, record: LeaseRecord, version: str) -> Entry | None:
         data = _coded(msgspec.json.encode(record))
@@ -50,7 +50,10 @@ class EtcdLeaseStore:
         if not value.get("succeeded"):
             return None
         # The revision of a transaction is that of all that it wrote.
-        return Entry(record, str(value["header"]["revision"]))
+        header = value.get("header") or {}
+        if "revision" not in header:
+            raise refused(self._service, status, value)
+        return Entry(record, str(header["revision"]))
 
 
 def _coded(data: bytes) -> str:
@@ -58,11 +61,9 @@ def _coded(data: bytes) -> str:
 
 
 def _entry(kv: dict[str, Any]) -> Entry:
-    if "value" not in kv:
-        return Entry(None, _NONE)
-    version = str(kv["mod_revision"])
+    version = str(kv.get("mod_revision", _NONE))
     try:
-        record = msgspec.json.decode(base64.b64decode(kv["value"]), type=LeaseRecord)
+        record = msgspec.json.decode(base64.b64decode(kv.get("value", "")), type=LeaseRecord)
     except (msgspec.DecodeError, ValueError):
         return Entry(None, version)  # not ours; it counts as a lease that was taken away
     return Entry(record, version)

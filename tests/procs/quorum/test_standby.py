@@ -19,6 +19,7 @@ from danaus.quorum.messages import Epoch
 from danaus.testing.hosts import wait_for_state
 from danaus.wire.secret import Secret
 
+from .lease_servers import NO_ETCD, etcd
 from .quorum_parts import LIMIT_S, SOURCE, Members
 
 
@@ -94,12 +95,24 @@ def wait_until(ready: Callable[[], bool]) -> None:
         threading.Event().wait(0.02)
 
 
-@pytest.fixture(params=["one folder", "two folders"])
-def pair(request, tmp_path_factory) -> Iterator[Pair]:
+@pytest.fixture(scope="module", autouse=True)
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with etcd(tmp_path_factory.mktemp("etcd")) as url:
+        yield url
+
+
+@pytest.fixture(params=["one folder", "two folders", "etcd"])
+def pair(request, tmp_path_factory, server) -> Iterator[Pair]:
     folder = tmp_path_factory.mktemp("p")
-    one = request.param == "one folder"
-    states = ("q", "q") if one else ("q1", "q2")
-    made = Pair(folder, states=states, lease="file" if one else f"file:{folder}/lease")
+    if request.param == "etcd" and not server:
+        pytest.skip(NO_ETCD)
+    lease = {
+        "one folder": "file",
+        "two folders": f"file:{folder}/lease",
+        "etcd": f"etcd:{server}/{folder.name}",
+    }
+    states = ("q", "q") if request.param == "one folder" else ("q1", "q2")
+    made = Pair(folder, states=states, lease=lease[request.param])
     yield made
     made.close()
 
