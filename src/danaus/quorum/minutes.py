@@ -28,6 +28,8 @@ from danaus.quorum.messages import MemberId, Seat
 KEPT = 50
 """How many of the last lines are kept for who looks at the service's page."""
 
+REMINDED = "quorum_change_pending"
+
 Facts = dict[str, Any]
 
 
@@ -50,10 +52,20 @@ class Minutes:
 
     def note(self, event: str, **facts: Any) -> None:
         """Write one line."""
-        self.recent.append({"at": round(time_of_day(), 3), "event": event, **facts})
+        self._remember({"at": round(time_of_day(), 3), "event": event, **facts})
         self.counts[event] += 1
         if self._journal is not None:
             self._journal.record(event, **facts)
+
+    def _remember(self, line: Facts) -> None:
+        """Keep a line; a change that members are reminded of is kept once."""
+        same = [
+            each for each in self.recent
+            if each["event"] == line["event"] == REMINDED
+            and (each["epoch"], each["reason"]) == (line["epoch"], line["reason"])
+        ]  # fmt: skip
+        if not same:
+            self.recent.append(line)
 
     def decided(self, instruction: Instruction) -> None:
         """Write down a decision as it is carried out."""
@@ -104,7 +116,7 @@ def _announced(said: Announce) -> tuple[str, Facts]:
 
 def _pending(said: NotifyPending) -> tuple[str, Facts]:
     told = said.message
-    return "quorum_change_pending", {
+    return REMINDED, {
         "epoch": str(told.epoch),
         "reason": told.reason,
         "told": _names(said.members),
