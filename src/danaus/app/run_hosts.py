@@ -138,7 +138,7 @@ class RunHosts:
             try:
                 return await self._ready(rank)
             except AddressRefused as refused:
-                if time.monotonic() - said_at >= _SAY_EVERY_S:
+                if rank in self._lost and time.monotonic() - said_at >= _SAY_EVERY_S:
                     said_at = time.monotonic()
                     self._record_waiting(place, rank, refused)
             rank = self._placed[place] = self._another(place)
