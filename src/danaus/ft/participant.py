@@ -142,10 +142,8 @@ class Participant:
     ) -> None:
         self.close()
 
-    def close(self, leaving: str = "") -> None:
-        """Leave the group, stop serving and hang up; tell the service if it is for good."""
-        if leaving:
-            self._client.leave(leaving)
+    def close(self) -> None:
+        """Leave the group, stop serving and hang up; the service is not told to wait."""
         self._client.close()
         self._crew.close()
         self._healer.close()

@@ -21,7 +21,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from danaus.core.clock import Deadline
-from danaus.core.errors import ChannelClosed, ConfigError, DanausError, ExchangeAborted
+from danaus.core.errors import ChannelClosed, ConfigError, DanausError, ExchangeAborted, NoQuorum
 from danaus.ft.attempt import Attempt
 from danaus.ft.managed_crew import ManagedCrew
 from danaus.ft.observer import Observer
@@ -135,7 +135,8 @@ class StepThread:
         with self._news():
             self._ending = True
         if self._participant is not None:
-            self._participant.close(leaving)
+            self._participant.leave(leaving)
+            self._participant.close()
         self._pool.shutdown()
 
     def _wait(self, ready: Callable[[], bool], what: str, deadline: Deadline | None) -> None:
@@ -173,6 +174,8 @@ class StepThread:
         except (ExchangeAborted, ChannelClosed):
             if not self._ending:
                 raise
+        if not self._ending:
+            raise NoQuorum(participant.left or "the run is finished", "start no step any more")
 
     def _attempt(self, attempt: Attempt) -> None:
         """Carry out the calls of one try of a step until its vote is asked for."""

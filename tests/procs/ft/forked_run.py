@@ -26,6 +26,7 @@ class Run:
 
     script = "loop_parts.py"
     heartbeat_limit_s = 4.0
+    limit_s = LIMIT_S
     options: tuple[str, ...] = ("--expected-replicas=3",)
     addresses: tuple[str, ...] = ()
 
@@ -52,7 +53,7 @@ class Run:
 
     def until(self, ready: Callable[[], bool]) -> None:
         """Read what replicas say until ``ready()``."""
-        deadline = Deadline.after(LIMIT_S)
+        deadline = Deadline.after(self.limit_s)
         assert self.nursery.stdout is not None
         while not ready():
             if not select.select([self.nursery.stdout], [], [], deadline.remaining_s())[0]:

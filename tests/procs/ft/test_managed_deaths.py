@@ -14,6 +14,7 @@ FATAL = HOLD + 1
 
 class ManagedRun(Run):
     script = "managed_parts.py"
+    limit_s = 150.0
 
 
 @pytest.fixture

@@ -283,3 +283,26 @@ def test_what_cannot_travel_is_named(tmp_path, replicas):
             manager.start_quorum()
         with pytest.raises(ConfigError, match="are registered"):
             manager.register_state_dict_fn("default", print, dict)
+
+
+def test_one_that_is_asked_to_leave_ends_after_its_step(replicas):
+    a, b = replicas(a=1.0, b=1.0)
+    assert all_step(a, b) == [True, True]
+    b.manager._thread._participant.leave("its host is wanted")  # as the service's drain does
+    ended = Member(lambda: until_it_ends(b))
+    staying = Member(lambda: until_alone(a))
+    error = ended.outcome(60.0)
+    assert isinstance(error, NoQuorum)
+    assert "its host is wanted" in str(error)
+    assert staying.outcome(60.0) is None
+    assert a.manager.num_participants() == 1
+
+
+def until_it_ends(replica):
+    while True:
+        replica.step(1.0)
+
+
+def until_alone(replica):
+    while not replica.step(1.0) or replica.manager.num_participants() > 1:
+        pass
