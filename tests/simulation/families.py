@@ -112,6 +112,15 @@ lost_disk_and_lost_members = _shape(
     steps=80,
     slow=(0,),
 )
+all_out_of_reach = _shape(
+    ("isolate", "time", (5, 10), 0, 150),
+    ("isolate", "time", (5, 10), 1, 150),
+    ("replace", "time", (5, 15), 0, 5),
+    ("replace", "time", (5, 15), 1, 5),
+    replicas=(2, 2),
+    steps=40,
+    slow=(0,),
+)
 only_newcomers = _shape(
     ("isolate", "time", (5, 10), 0, 150),
     ("replace", "time", (5, 15), 0, 5),

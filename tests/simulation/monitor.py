@@ -53,8 +53,9 @@ class Monitor:
         self.ends: list[MemberId] = []
 
     def ledger_steps(self) -> int:
-        """Return how far the run has come, as its ledgers tell."""
-        return max(((epoch.term, step) for _, step, epoch, *_ in self.ledger), default=(0, 0))[1]
+        """Return how far the run has come, as its ledgers tell: what was rolled back is no more."""
+        steps = [(epoch.term, step) for _, step, epoch, *_ in self.ledger]
+        return max([*steps, *self.recorded], default=(0, 0))[1]
 
     def ledger_term(self) -> int:
         """Return the highest term that they name."""

@@ -77,6 +77,18 @@ OUTCOME = [
         ("    if unprepared:", "    if False:"),
     ),
     mutant(
+        "a refusal discards",
+        families.seen_refusal,
+        RESOLVE + "_decide",
+        ("    if refused:", "    if False:"),
+    ),
+    mutant(
+        "nothing but a commit is applied",
+        families.any_history,
+        RESOLVE + "follows",
+        ('outcome.verdict == "commit"\n        and ', ""),
+    ),
+    mutant(
         "unequal digests discard",
         families.unequal_sums,
         RESOLVE + "_differing",
@@ -145,6 +157,12 @@ QUORUM = [
         families.only_newcomers,
         DECISION + "_unsafe",
         ('if fates and "back" not in fates.values()', "if False"),
+    ),
+    mutant(
+        "who is out of reach is not taken for dead",
+        families.all_out_of_reach,
+        DECISION + "_unsafe",
+        ('any(f != "dead" for f', 'any(f not in ("dead", "gone") for f'),
     ),
     mutant(
         "a rollback begins a new term",
