@@ -192,13 +192,13 @@ QUORUM = [
         "one that has promised nothing is not left out",
         families.apart_from_all,
         ROSTER + "gone",
-        (" and self.has_promised(of)", ""),
+        ("if why and self.has_promised(of):", "if why:"),
     ),
     mutant(
         "whoever is to make room is waited for until it has promised to take no part",
         families.makes_room,
         ROSTER + "gone",
-        (" and self.has_promised(of)", ""),
+        ("if why and self.has_promised(of):", "if why:"),
     ),
     Mutant(
         "an ask that comes again is not another",
