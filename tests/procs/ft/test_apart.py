@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 import torch
 from tests.procs.ft.managed_replicas import Service
+from tests.procs.ft.transfer_parts import addresses, fetch, same
 from tests.unit.ft.apart import (
     CASE_IDS,
     CASES,
@@ -22,7 +23,8 @@ from tests.unit.ft.apart import (
 from danaus.core.errors import ConfigError
 from danaus.ft import LOCAL_STATE, DiLoCo, LocalSGD, Manager, WorldSizeMode
 from danaus.ft.fragments import Learned
-from danaus.testing.groups import together
+from danaus.ft.state_tree import flatten
+from danaus.testing.groups import soon, together
 
 pytestmark = pytest.mark.timeout(150)
 
@@ -212,6 +214,27 @@ def test_one_that_joins_late_learns_all_and_those_that_differ_are_found(run):
     assert learned
     assert learned[-1][0] >= 4
     assert 48 < a.manager.batches_committed() == late.manager.batches_committed()
+
+
+def test_what_replicas_have_apart_is_learned_from_one_of_them(donors, secret):
+    """Striped over two, the weights would be pieces of either, and those of neither."""
+    sites, states = donors(2), []
+    for number, (manager, site) in enumerate(zip(managers(2), sites, strict=True)):
+        net = torch.nn.Linear(1000, 2000, bias=False)
+        net.weight.data.fill_(float(number))
+        optimizers = [torch.optim.SGD(net.parameters(), lr=1.0) for _ in range(2)]
+        DiLoCo(manager, [net], *optimizers, sync_every=1)
+        states.append(flatten(manager.state_fns["local"][1]()))
+        site.server.publish(5, states[-1])
+    into = {}
+
+    def room(wanted):
+        into.update({e.name: torch.empty(e.shape, dtype=getattr(torch, e.dtype)) for e in wanted})
+        return into
+
+    report = fetch(addresses(sites), secret, 5, into=room, deadline=soon())
+    assert [same(into, each) for each in states].count(True) == 1
+    assert sorted(map(bool, report.bytes_by_donor.values())) == [False, True]
 
 
 def test_a_backup_that_differs_is_found_by_the_vote_and_healed(run):
