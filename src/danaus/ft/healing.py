@@ -135,7 +135,10 @@ class Healer:
         ) -> FetchReport:
             fetch = Fetch(donors, self._secret, wanted, into=into, on_bytes=arrived)
             report = self._fetch(order.epoch, fetch)
-            self._tell_tried(wanted.step, report.tried, told)
+            # Of gradients a donor need not have any: it may have entered later.
+            excused = report.left if wanted.what != "state" else frozenset()
+            failed = {d: why for d, why in report.tried.items() if d not in excused}
+            self._tell_tried(wanted.step, failed, told)
             return report
 
         try:

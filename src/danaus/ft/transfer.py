@@ -57,6 +57,7 @@ class FetchReport:
         bytes_by_donor: Who gave how many of them.
         num_wire_bytes: Bytes received in all, chunks that were asked for twice included.
         tried: Donors that failed, and why.
+        left: Those of them that have left behind what was wanted, or never had it.
     """
 
     step: int
@@ -66,6 +67,7 @@ class FetchReport:
     bytes_by_donor: dict[str, int]
     num_wire_bytes: int
     tried: dict[str, str]
+    left: frozenset[str] = frozenset()
 
 
 class Fetch:
@@ -166,6 +168,7 @@ class Fetch:
             bytes_by_donor={donor.name: donor.num_bytes for donor in self._donors},
             num_wire_bytes=sum(donor.num_wire_bytes for donor in self._donors),
             tried=dict(self._tried),
+            left=frozenset(self._stale),
         )
 
     # -- the loop -----------------------------------------------------------------------------
