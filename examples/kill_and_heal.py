@@ -128,6 +128,9 @@ def train(hosts: HostMesh, folder: Path, **fatal: int | None) -> str:
     """Run a training from beginning to end; return the bits that all its replicas end with."""
     service = [sys.executable, "-m", "danaus.quorum.service", "--run", str(folder)]
     service.append(f"--expected-replicas={len(fatal)}")
+    # One secret for all: the service asks the host agent at once who has died.
+    folder.mkdir(mode=0o700)
+    (folder / "secret").hardlink_to(folder.parent / "secret")
     with subprocess.Popen(service, stdin=subprocess.PIPE):  # it ends when its input does
         owner = this_proc().spawn("owner", Owner, hosts, folder)
         (bits,) = set(owner.run.call_one(fatal).get(timeout=60.0))
@@ -136,9 +139,10 @@ def train(hosts: HostMesh, folder: Path, **fatal: int | None) -> str:
 
 def main() -> None:
     """Train alone and undisturbed, then with three replicas of which one is killed."""
+    preload = ("torch", "torch._dynamo", "danaus.ft.loop")
     with (
         tempfile.TemporaryDirectory() as folder,
-        LocalJob(preload=("torch", "torch._dynamo", "danaus.ft.loop")) as job,
+        LocalJob(preload=preload, secret_path=Path(folder) / "secret") as job,
     ):
         hosts = job.state().hosts.slice(hosts=0)
         alone = train(hosts, Path(folder) / "alone", a=None)
