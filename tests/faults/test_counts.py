@@ -27,7 +27,7 @@ def test_each_leaf_is_computed_once_per_attempt_and_joiners_learn_from_peers(tmp
         tmp_path / "run",
         SHAPE,
         observers=observers,
-        checkpoint=CheckpointConfig(every_steps=0),  # there is nothing on disk to learn from
+        checkpoint=CheckpointConfig(every_s=0),  # there is nothing on disk to learn from
     )
     with running(run) as going:
         going.watch.until("both to be back", lambda: len(going.watch.events(Event.HEALED)) == 2, 60)

@@ -218,7 +218,7 @@ def checkpoint_sha256(run):
     """Return the hash of the state that the last checkpoint holds."""
     trainer = Trainer(run.config)
     checkpoints = Checkpoints(run.folder.checkpoints, identity=trainer.identity)
-    trainer.load(checkpoints.read(run.config.step.num_steps))
+    trainer.load(checkpoints.read(run.config.step.num_steps)[0])
     return trainer.sha256()
 
 

@@ -271,8 +271,6 @@ class GroupMember(MeetingMember):
             self.run(self.count, VotesIn(group.announcement.epoch, step, votes))
 
     def count(self, event: VotesIn | VotesBroken) -> None:
-        before = self.machine.report().restorable_step
+        if isinstance(event, VotesIn):
+            self.world.checkpoints.voted(self, event.step, event.votes)
         self.feed(event)
-        after = self.machine.report().restorable_step
-        if after > before:
-            self.world.checkpoints.agreed(after)

@@ -68,6 +68,7 @@ class Member(LearningMember):
         self.finished = self.exited = False
         self.refused: Refused | None = None
         self.known_votes: Any = {}  # the ballots last handed to the machine
+        self.writing: Model | None = None  # to the disk, beside the training
         self.echoing = False
         self.immortal_until = 0.0  # in the kernel: a signal to kill it waits
         self.later(self.engine.random.uniform(0.05, 0.3), self.begin)
@@ -188,9 +189,9 @@ class Member(LearningMember):
         self.world.checkpoints.offer(self)
         self.run(self.feed, Applied(kept.step, self.model.fingerprint))
 
-    def saved(self, step: int, fingerprint: str) -> None:
-        """A checkpoint is written; once a vote agrees with it, it may be restored."""
-        self.feed(CheckpointWritten(step, fingerprint))
+    def saved(self, step: int) -> None:
+        """A checkpoint is complete; it may be restored."""
+        self.feed(CheckpointWritten(step))
 
     def do_Discard(self, order: Discard) -> None:  # noqa: N802
         self.world.monitor.discarding(self, order)
@@ -201,6 +202,7 @@ class Member(LearningMember):
 
     def do_Restore(self, order: Restore) -> None:  # noqa: N802
         self.lend_nothing()
+        self.writing = None
         self.model = Model(-1, "overwritten")
         if self.happens("restoring"):
             self.later(self.engine.random.uniform(0.01, 0.1), self.restore, order)

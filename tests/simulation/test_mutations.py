@@ -41,7 +41,7 @@ RESOLVE, CONVENE = "danaus.quorum.resolve:", "danaus.quorum.convene:"
 DECISION, STATE = "danaus.quorum.decision:", "danaus.quorum.state:QuorumMachine."
 FORMING, STEP = "danaus.quorum.forming:", "danaus.ft.step:StepMachine."
 RIFTS, ROSTER = "danaus.quorum.rifts:Rifts.", "danaus.quorum.roster:Roster."
-TALLY, HOLDING = "danaus.ft.tally:", "danaus.ft.holding:"
+TALLY, SAVING = "danaus.ft.tally:", "danaus.ft.saving:"
 
 OF_ANY_INCARNATION = """(report := next((
         r for o in s.roster.processes if (o.replica_id, o.rank) == (member.replica_id, member.rank)
@@ -286,8 +286,8 @@ MEMBER = [
     mutant(
         "a checkpoint of a flipped bit is not restored",
         families.a_spoiled_checkpoint,
-        HOLDING + "Restorable.agreed",
-        ("if self._written.pop(step, None) == fingerprint:", "if self._written.pop(step, None):"),
+        SAVING + "verdict",
+        ('"agreed" if written in seen else "wrong"', '"agreed"'),
     ),
 ]
 

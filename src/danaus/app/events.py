@@ -23,7 +23,8 @@ fault_missed         fault, kind, target, reason (what was to be hit was not the
 fault_lifted         fault, kind, target (one that lasted is over), reason (why it is not, if so)
 process_started      replica, rank, incarnation, process_id, pid
 worker_ready         replica, incarnation, platform, reason (why that platform), environment,
-                     state_bytes, snapshot_room_bytes (beyond it a donor pauses, H-2)
+                     state_bytes, snapshot_room_bytes (beyond it a donor pauses, H-2),
+                     checkpoint_room_bytes (beyond it a checkpoint is waited for, H-5)
 process_exited       replica, rank, incarnation, process_id, pid, exit_code, signal (name, e.g.
                      ``"SIGKILL"``), kind (of MeshFailure), reason, expected (true for a stop
                      that the controller asked for)
@@ -62,7 +63,9 @@ straggler_recovered  the same
 miscomputation_found the same (which leaf, and who computed what)
 divergence_found     step, fingerprints (replica -> hex), minority (list of replicas), reason
 checkpoint_written   step, replica
-checkpoint_failed    step, replica, reason
+checkpoint_failed    step, replica, rank, reason
+checkpoint_skipped   step, replica, reason (it was due)
+checkpoint_in_line   step, replica, reason (training waits for the disk; said once)
 checkpoint_refused   step, replica, reason (it is damaged; an older one is tried)
 donor_failed         replica, incarnation (who learns), step, donor (``member``), reason
 replica_failed       replica, reason (an error of its own, not a death)
@@ -124,6 +127,8 @@ class Event(enum.StrEnum):
     DIVERGENCE_FOUND = "divergence_found"
     CHECKPOINT_WRITTEN = "checkpoint_written"
     CHECKPOINT_FAILED = "checkpoint_failed"
+    CHECKPOINT_SKIPPED = "checkpoint_skipped"
+    CHECKPOINT_IN_LINE = "checkpoint_in_line"
     CHECKPOINT_REFUSED = "checkpoint_refused"
     DONOR_FAILED = "donor_failed"
     REPLICA_FAILED = "replica_failed"

@@ -319,6 +319,10 @@ _WORDS: dict[str, Callable[[Happening], str]] = {
     Event.CHECKPOINT_FAILED: lambda e: (
         f"no checkpoint of step {e.text('step')}: {e.text('reason')}"
     ),
+    Event.CHECKPOINT_SKIPPED: lambda e: (
+        f"no checkpoint of step {e.text('step')}: {e.text('reason')}"
+    ),
+    Event.CHECKPOINT_IN_LINE: lambda e: f"checkpoints hold up {e.replica}: {e.text('reason')}",
     Event.CHECKPOINT_REFUSED: lambda e: f"{e.replica} cannot go on from it: {e.text('reason')}",
     Event.DONOR_FAILED: lambda e: (
         f"{e.replica} asks for step {e.text('step')} again, {e.text('donor')} failed it: "

@@ -6,6 +6,7 @@ it.  Positions go to memory shared with the host agent (P-3).
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Self
 
@@ -18,7 +19,7 @@ from danaus.ft.place import Place
 from danaus.ft.work import StepResult
 from danaus.platform.choice import Choice
 from danaus.quorum.messages import Epoch
-from danaus.train.checkpoint import OTHERS_WRITE
+from danaus.train.checkpoint import Written
 from danaus.train.metrics import Metrics
 from danaus.train.replica import ReplicaWork
 from danaus.wire.position import Phase, PositionBlock
@@ -49,6 +50,8 @@ class Recorder(Observer):
         self._journal = Journal(folder.journal_path)
         self._is_voice = place.rank == 0
         self._metrics = Metrics(folder.metrics_path(place.replica_id)) if self._is_voice else None
+        self._said_in_line = False
+        work.on_checkpoint(self._checkpointed)
 
     def __enter__(self) -> Self:
         return self
@@ -57,7 +60,8 @@ class Recorder(Observer):
         self.close()
 
     def close(self) -> None:
-        """Close the files."""
+        """End what writes checkpoints; close the files."""
+        self._work.close()
         if self._metrics is not None:
             self._metrics.close()
         self._journal.close()
@@ -72,6 +76,7 @@ class Recorder(Observer):
             environment=choice.platform.environment(),
             state_bytes=state_bytes,
             snapshot_room_bytes=room_bytes,
+            checkpoint_room_bytes=self._work.checkpoint_room_bytes,
         )
 
     def entered(self, step: int, phase: Phase, number: int) -> None:
@@ -95,18 +100,47 @@ class Recorder(Observer):
             other.committed(line, result)
 
     def _write_checkpoint(self, line: Committed) -> None:
-        if self._work.checkpoint_is_due(line.step):
-            self._checkpoint(line.step, line.epoch)
-
-    def _checkpoint(self, step: int, epoch: Epoch) -> bool:
+        step, work = line.step, self._work
+        decision = work.checkpoint_decision(step)
+        if decision == "skip":
+            reason = "the one before is still being written"
+            self._record(Event.CHECKPOINT_SKIPPED, step=step, reason=reason)
+        if decision != "save":
+            return
+        if step == work.last_step:  # nothing is left to go on with
+            self._checkpoint_now(step, line.epoch, line.fingerprint)
+            return
         # The others go on meanwhile: in a phase of its own a slow disk is no hang (P-3, H-5).
         self.entered(step, Phase.CHECKPOINT, 0)
-        written = self._work.checkpoint(step, epoch)
+        beside = work.checkpoint(step, line.epoch, line.fingerprint)
+        if not beside and not self._said_in_line:
+            self._said_in_line = True
+            reason = f"no room for a copy of its state in {work.checkpoint_room_bytes} bytes"
+            self._record(Event.CHECKPOINT_IN_LINE, step=step, reason=reason)
+
+    def _save(self, step: int, epoch: Epoch) -> bool:
+        return self._checkpoint_now(step, epoch, self._work.fingerprint())
+
+    def _checkpoint_now(self, step: int, epoch: Epoch, fingerprint: str) -> bool:
+        """Write the state before going on; return whether this rank's part is on the disk."""
+        looks = itertools.count()
+
+        def look() -> None:
+            self.entered(step, Phase.CHECKPOINT, next(looks))
+
+        look()
+        written = self._work.checkpoint_now(step, epoch, fingerprint, on_wait=look)
+        self._checkpointed(written)
+        return not written.reason
+
+    def _checkpointed(self, written: Written) -> None:
+        """Write down what became of a checkpoint; on the thread that wrote it."""
+        step, rank = written.step, self._place.rank
         if written.complete:  # by whichever rank wrote the last part
             self._journal.record(Event.CHECKPOINT_WRITTEN, **self._facts(), step=step)
-        elif written.reason and self._place.num_ranks == 1:
-            self._record(Event.CHECKPOINT_FAILED, step=step, reason=written.reason)
-        return written.complete or written.reason == OTHERS_WRITE
+        elif written.reason:
+            facts = {**self._facts(), "rank": rank, "step": step, "reason": written.reason}
+            self._journal.record(Event.CHECKPOINT_FAILED, **facts)
 
     def refused(self, step: int, reason: str) -> None:
         self._record(Event.STEP_REFUSED, step=step, reason=reason)
@@ -123,11 +157,6 @@ class Recorder(Observer):
         for other in self._others:
             other.restored(step, epoch, reason)
 
-    def checkpoint_dropped(self, step: int, reason: str) -> None:
-        self._record(Event.CHECKPOINT_FAILED, step=step, reason=reason)
-        for other in self._others:
-            other.checkpoint_dropped(step, reason)
-
     def restore_failed(self, step: int, reason: str) -> None:
         self._journal.record(Event.CHECKPOINT_REFUSED, **self._facts(), step=step, reason=reason)
         for other in self._others:
@@ -139,7 +168,7 @@ class Recorder(Observer):
 
     def leaving(self, step: int, epoch: Epoch | None, reason: str, *, save: bool) -> None:
         # Without an epoch the state is as it was restored: it is on the disk already.
-        saved = save and epoch is not None and self._checkpoint(step, epoch)
+        saved = save and epoch is not None and self._save(step, epoch)
         self._record(Event.REPLICA_LEFT, step=step, reason=reason, saved=saved)
         for other in self._others:
             other.leaving(step, epoch, reason, save=save)

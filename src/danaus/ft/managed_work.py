@@ -12,7 +12,7 @@ Invariants:
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -23,7 +23,9 @@ from torch import Tensor
 from danaus.collectives.fingerprint import fingerprint
 from danaus.core.errors import NoQuorum
 from danaus.ft.manifest import TensorFacts
+from danaus.ft.saving import SaveNote
 from danaus.ft.state_tree import flatten, unflatten
+from danaus.quorum.messages import MemberId
 
 _PROGRESS = "progress"
 
@@ -133,11 +135,13 @@ class ManagedWork:
     def restorable_step(self) -> int:
         return self._first_step
 
-    def checkpointed(self, step: int) -> str:
-        return ""
+    def save_note(self) -> SaveNote:
+        return SaveNote()
 
-    def drop_checkpoint(self, step: int) -> None:
-        """Nothing to do: there are none."""
+    def voted(
+        self, step: int, fingerprints: Collection[str], notes: Mapping[MemberId, SaveNote]
+    ) -> None:
+        """Nothing to do: there are no checkpoints."""
 
     def restore(self, step: int, term: int) -> None:
         if step != self._first_step or self._moved:

@@ -67,9 +67,6 @@ class Observer:
     def restored(self, step: int, epoch: Epoch, reason: str) -> None:
         """The run went back to ``step``; its lineage is ``epoch.term`` from here on."""
 
-    def checkpoint_dropped(self, step: int, reason: str) -> None:
-        """The checkpoint of ``step`` was not of the state that all members share."""
-
     def restore_failed(self, step: int, reason: str) -> None:
         """The checkpoint of ``step`` cannot be restored; an older one is tried."""
 

@@ -34,8 +34,8 @@ from danaus.ft.notices import Notices
 from danaus.ft.observer import Moment, Observer
 from danaus.ft.place import Place
 from danaus.ft.scrutiny import Scrutiny
-from danaus.ft.settling import settle_checkpoint
 from danaus.ft.step import StepMachine
+from danaus.ft.step_events import Votes
 from danaus.ft.step_plan import StepPlan
 from danaus.ft.stopwatch import Stopwatch
 from danaus.ft.work import StepResult, Work
@@ -288,6 +288,7 @@ class Participant:
 
     def _vote(self, order: on.CastVote) -> on.Event:
         ballot = self._scrutiny.filled(order.ballot, self._attempt)
+        ballot = msgspec.structs.replace(ballot, save=self._work.save_note())
         self._enter(ballot.step, Phase.VOTE)
         try:
             votes = self._crew.vote(ballot)
@@ -296,10 +297,16 @@ class Participant:
             return on.VotesBroken(ballot.epoch, ballot.step, str(broken), seen)
         self._observer.moment(Moment.VOTED, ballot.step)
         self._scrutiny.look(ballot, votes)
-        me, step = self._place, ballot.step - 1
-        if settled := settle_checkpoint(step, votes, me, work=self._work, told=self._observer):
-            self._machine.handle(settled)
+        self._hear_of_checkpoints(ballot.step, votes)
         return on.VotesIn(ballot.epoch, ballot.step, votes)
+
+    def _hear_of_checkpoints(self, step: int, votes: Votes) -> None:
+        """Pass on what the members say of the state before ``step``, and of the disk (H-5, Q-9)."""
+        rank = self._place.rank
+        seen = {vote.fingerprint for member, vote in votes.items() if member.rank == rank}
+        self._work.voted(step, seen, {member: vote.save for member, vote in votes.items()})
+        complete = max(vote.save.complete for vote in votes.values())
+        self._machine.handle(on.CheckpointWritten(complete))
 
     def _apply(self, order: on.Apply) -> on.Event:
         self._enter(order.step, Phase.APPLY)

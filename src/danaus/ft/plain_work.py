@@ -12,7 +12,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -24,6 +24,8 @@ from danaus.collectives.finite import is_finite
 from danaus.core.errors import CheckpointDamaged, ConfigError
 from danaus.ft.buffers import BufferWatch
 from danaus.ft.optimizer_state import OptimizerState
+from danaus.ft.saving import SaveNote
+from danaus.quorum.messages import MemberId
 
 _TAIL = 2  # summed loss, number of tokens
 
@@ -169,11 +171,13 @@ class PlainWork:
     def restorable_step(self) -> int:
         return 0
 
-    def checkpointed(self, step: int) -> str:
-        return ""
+    def save_note(self) -> SaveNote:
+        return SaveNote()
 
-    def drop_checkpoint(self, step: int) -> None:
-        """Nothing to do: there are none."""
+    def voted(
+        self, step: int, fingerprints: Collection[str], notes: Mapping[MemberId, SaveNote]
+    ) -> None:
+        """Nothing to do: there are no checkpoints."""
 
     @torch.no_grad()
     def restore(self, step: int, term: int) -> None:

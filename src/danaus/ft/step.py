@@ -29,7 +29,7 @@ import msgspec
 
 from danaus.core.errors import InternalError
 from danaus.ft.course import learner_in, pupils_of, read_course
-from danaus.ft.holding import SPOILED, Restorable, State, learn_order, serve_order
+from danaus.ft.holding import SPOILED, State, learn_order, serve_order
 from danaus.ft.stage import Stage
 from danaus.ft.step_events import (
     Aborted,
@@ -107,7 +107,7 @@ class StepMachine:
         self.veto = veto
         self.stage = Stage.NEW
         self.state = State(0, fingerprint)
-        self._restorable = Restorable(restorable_step)
+        self._restorable_step = restorable_step
         self._open: OpenStep | None = None
         self._attempts = (0, 0)  # the step last begun, and how often
         self._standing: Announcement | None = None  # the announcement last followed
@@ -138,7 +138,7 @@ class StepMachine:
             last_quorum=self._standing.record() if self._standing else None,
             open_step=self._open,
             seen_epoch=self._last_epoch,
-            restorable_step=self._restorable.step,
+            restorable_step=self._restorable_step,
             done=self._done(),
             lineage_term=self.state.lineage_term,
             caught_up=self.state.caught_up,
@@ -227,10 +227,10 @@ class StepMachine:
         if self.stage is not Stage.RESTORING or event.epoch != self.epoch:
             return ()
         if isinstance(event, RestoreFailed):
-            self._restorable.reset(event.restorable_step)
+            self._restorable_step = event.restorable_step
             return self._join()
         self.state = State(event.step, event.fingerprint, None, self._lineage())
-        self._restorable.reset(event.step)
+        self._restorable_step = event.step
         return self._go_on()
 
     def _learned(self, event: Learned | LearnFailed) -> Instructions:
@@ -254,7 +254,7 @@ class StepMachine:
         return ()
 
     def _checkpoint_written(self, event: CheckpointWritten) -> Instructions:
-        self._restorable.written(event.step, event.fingerprint)
+        self._restorable_step = max(self._restorable_step, event.step)
         return ()
 
     # -- following an announcement ------------------------------------------------------------
@@ -355,7 +355,6 @@ class StepMachine:
         members = self._standing.record().members
         count = tally(votes, members, epoch=mine.epoch, step=mine.step, veto=self.veto)
         if count.count == "commit":
-            self._restorable.agreed(mine.step - 1, self.state.fingerprint)
             self._leave = self._leave or count.change_pending
             self.stage = Stage.APPLYING
             return (Apply(mine.step, mine.epoch),)

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 import msgspec
 
 from danaus.ft.audit import Audited
+from danaus.ft.saving import SaveNote
 from danaus.quorum.messages import (
     Announcement,
     Epoch,
@@ -34,7 +35,7 @@ class Ballot(msgspec.Struct, frozen=True):
     coming change of the membership, or is empty (Q-2).  ``reason`` tells why a vote is refused;
     ``own_share``, that it is for what this member's replica computed.  ``pace_s`` is what this
     member took for a leaf, in seconds (0: it computed none).  ``audited`` are the leaves that are
-    computed twice, as it computed them (T-8).
+    computed twice, as it computed them (T-8).  ``save`` tells of checkpoints (H-5).
     """
 
     member: MemberId
@@ -48,6 +49,7 @@ class Ballot(msgspec.Struct, frozen=True):
     own_share: bool = False
     pace_s: float = 0.0
     audited: tuple[Audited, ...] = ()
+    save: SaveNote = SaveNote()
 
 
 Votes = Mapping[MemberId, Ballot]
@@ -184,14 +186,11 @@ class Aborted(msgspec.Struct, frozen=True):
 
 
 class CheckpointWritten(msgspec.Struct, frozen=True):
-    """A checkpoint of ``step`` is on the disk; ``fingerprint`` is of this rank's state in it.
-
-    It is offered for restoring once a vote has found all members to share that fingerprint; so
-    it must be reported before ``step + 1`` is voted on, or it is never offered by this process.
+    """A member tells that the checkpoint of ``step`` is on the disk, whole, and of the state that
+    all members shared (Q-9): from now on it is offered for restoring.  May be said again.
     """
 
     step: int
-    fingerprint: str
 
 
 Event = (

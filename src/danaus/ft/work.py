@@ -8,8 +8,11 @@ imports this, so it loads no torch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
+
+from danaus.ft.saving import SaveNote
+from danaus.quorum.messages import MemberId
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -88,15 +91,20 @@ class Work(Protocol):
         """Return the newest step that ``restore`` can go to (0: the seed's weights)."""
         ...
 
-    def checkpointed(self, step: int) -> str:
-        """Return the fingerprint that this rank's checkpoint of ``step`` was written with.
-
-        Empty where there is none.  Asked once all have applied that step and voted on the next.
-        """
+    def save_note(self) -> SaveNote:
+        """Return what the other members must know of this one's checkpoints (H-5)."""
         ...
 
-    def drop_checkpoint(self, step: int) -> None:
-        """Remove the checkpoint of ``step``: it was not written of the state that members share."""
+    def voted(
+        self, step: int, fingerprints: Collection[str], notes: Mapping[MemberId, SaveNote]
+    ) -> None:
+        """Take note of what all members said with their votes on ``step``.
+
+        Args:
+            step: The step.
+            fingerprints: Those that the members of this rank gave of the state before it (Q-9).
+            notes: What each said of checkpoints.
+        """
         ...
 
     def restore(self, step: int, term: int) -> None:

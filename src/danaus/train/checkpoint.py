@@ -6,6 +6,8 @@ Owns the folder ``checkpoints``::
         manifest.json                step, epoch, identity; size and checksum of each file
         rank-0-of-2.safetensors ...  each rank's part of the state
     .writing-000100-1.3-replica-0/   one being written by replica-0 in epoch 1.3
+    .void-000040-2                   in term 2 the run went back to step 40: what older terms have
+                                     written of later steps is void, whenever it comes
 
 Each rank of the writing replica writes and syncs its own file, then its receipt; whoever finds
 all receipts writes the manifest and renames.  Nobody waits for anybody, any may die at any
@@ -13,57 +15,42 @@ moment, and losing the race is as good as winning it.
 
 Invariants:
     H-5: a folder with the final name is complete; a failed write is a value, never an error.
+    Q-7, T-7: what was written before the run went back takes no effect afterwards.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
-import xxhash
-from safetensors.torch import load as parse_tensors
-from safetensors.torch import save as format_tensors
 from torch import Tensor
 
 from danaus.core.errors import CheckpointDamaged, ConfigError
+from danaus.ft.snapshot import Snapshot, SnapshotRoom
+from danaus.train.checkpoint_file import (
+    Cancelled,
+    Manifest,
+    Part,
+    part_name,
+    read_part,
+    seal,
+    sync_folder,
+    unseal,
+    write_part,
+    write_synced,
+)
 
 _FINAL = re.compile(r"step-(\d{6,})")
 _PARTIAL = re.compile(r"\.(?:writing|removing)-(\d{6,})-.*")
+_VOID = re.compile(r"\.void-(\d{6,})-(\d+)")
 _MANIFEST = "manifest.json"
-OTHERS_WRITE = "other ranks have yet to write"
-
-
-class Part(msgspec.Struct, frozen=True):
-    """One rank's file as it should be; ``fingerprint`` is that of the state it was written of."""
-
-    name: str
-    num_bytes: int
-    checksum: str
-    fingerprint: str = ""
-
-
-class Manifest(msgspec.Struct, frozen=True):
-    """What a complete checkpoint holds.
-
-    ``epoch`` is ``(term, n)`` of its last step; ``identity`` digests settings and text.
-    """
-
-    step: int
-    epoch: tuple[int, int]
-    identity: str
-    parts: tuple[Part, ...]
-
-
-class _Sealed(msgspec.Struct, frozen=True):
-    """A manifest as it stands on disk, under its own checksum."""
-
-    checksum: str
-    manifest: msgspec.Raw
+_TAKEN = "its folder was taken away"
 
 
 @dataclass(frozen=True)
@@ -90,12 +77,21 @@ class Writer:
 class Written:
     """What became of a write: ``complete`` once the checkpoint can be restored.
 
-    ``reason`` says why it is not: other ranks have yet to write, or what failed.
+    ``reason`` says why it never will be; without one, other ranks have yet to write.
     """
 
     step: int
     complete: bool
     reason: str = ""
+
+
+@dataclass(frozen=True)
+class _Mark:
+    """In ``term`` the run went back to ``step``."""
+
+    path: Path
+    step: int
+    term: int
 
 
 class Checkpoints:
@@ -119,38 +115,84 @@ class Checkpoints:
 
         Args:
             step: How many steps are applied.
-            state: This rank's tensors by name.
+            state: This rank's tensors by name; they must stay as they are meanwhile.
             writer: Who writes.
         """
-        term, n = writer.epoch
-        partial = self.folder / f".writing-{step:06d}-{term}.{n}-{writer.name}"
+        lent = SnapshotRoom(0).take(
+            state, step, note="", fingerprint=writer.fingerprint, on_served=None
+        )
+        part = self.write_part(step, lent, writer)
+        return self.finish(step, part, writer) if isinstance(part, Part) else part
+
+    def write_part(
+        self,
+        step: int,
+        snapshot: Snapshot,
+        writer: Writer,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> Part | Written:
+        """Write this rank's part, which counts once ``finish`` is called; or why it is not there.
+
+        Args:
+            step: How many steps are applied.
+            snapshot: This rank's state.
+            writer: Who writes.
+            stop: Asked now and then: nobody wants it any more.
+        """
+        partial = self._partial(step, writer)
+        path = partial / part_name(writer.rank, writer.num_ranks)
         try:
             partial.mkdir(parents=True, exist_ok=True)
-            part = _write_part(partial, state, writer)
-            _write_synced(partial / f"{part.name}.receipt", msgspec.json.encode(part))
+            return write_part(path, snapshot, writer.fingerprint, stop)
+        except FileNotFoundError:
+            return Written(step, False, _TAKEN)
+        except Cancelled as cancelled:
+            return self.abandon(step, writer, str(cancelled))
+        except OSError as error:
+            return self.abandon(step, writer, f"{partial.name}: {error.strerror or error}")
+
+    def finish(self, step: int, part: Part, writer: Writer) -> Written:
+        """Let this rank's part count; finish the checkpoint if it is the last part.
+
+        Args:
+            step: How many steps are applied.
+            part: What ``write_part`` returned.
+            writer: Who writes.
+        """
+        partial, term = self._partial(step, writer), writer.epoch[0]
+        try:
+            write_synced(partial / f"{part.name}.receipt", msgspec.json.encode(part))
             complete = self._finish(step, partial, writer)
         except FileNotFoundError:  # another rank of this replica finished it, or it was removed
             complete = self._holds(step, term)
-            return Written(step, complete, "" if complete else "its folder was taken away")
+            return Written(step, complete, "" if complete else _TAKEN)
         except OSError as error:
-            shutil.rmtree(partial, ignore_errors=True)
-            return Written(step, False, f"{partial.name}: {error.strerror or error}")
+            return self.abandon(step, writer, f"{partial.name}: {error.strerror or error}")
         if complete:
             self.prune()
-        return Written(step, complete, "" if complete else OTHERS_WRITE)
+        return Written(step, complete)
+
+    def abandon(self, step: int, writer: Writer, reason: str) -> Written:
+        """Take away what is half written; return why."""
+        shutil.rmtree(self._partial(step, writer), ignore_errors=True)
+        return Written(step, False, reason)
+
+    def _partial(self, step: int, writer: Writer) -> Path:
+        term, n = writer.epoch
+        return self.folder / f".writing-{step:06d}-{term}.{n}-{writer.name}"
 
     def _finish(self, step: int, partial: Path, writer: Writer) -> bool:
         """Give the checkpoint its name if every part is there."""
         receipts = [
-            partial / f"{_part_name(rank, writer.num_ranks)}.receipt"
+            partial / f"{part_name(rank, writer.num_ranks)}.receipt"
             for rank in range(writer.num_ranks)
         ]
         if not all(receipt.exists() for receipt in receipts):
             return False
         parts = tuple(msgspec.json.decode(each.read_bytes(), type=Part) for each in receipts)
         manifest = Manifest(step, writer.epoch, self.identity, parts)
-        _write_synced(partial / _MANIFEST, _seal(manifest))
-        _sync_folder(partial)
+        write_synced(partial / _MANIFEST, seal(manifest))
+        sync_folder(partial)
         final = self._path(step)
         if self._holds(step, writer.epoch[0]):
             shutil.rmtree(partial, ignore_errors=True)
@@ -163,7 +205,7 @@ class Checkpoints:
             if not self._holds(step, writer.epoch[0]):
                 raise
             shutil.rmtree(partial, ignore_errors=True)
-        _sync_folder(self.folder)
+        sync_folder(self.folder)
         return True
 
     def _holds(self, step: int, term: int) -> bool:
@@ -189,16 +231,6 @@ class Checkpoints:
         """Return the newest step whose checkpoint looks whole, 0 if none does; reads no tensor."""
         return max((step for step in self._steps() if self._looks_sound(step)), default=0)
 
-    def fingerprint(self, step: int, *, rank: int = 0, num_ranks: int = 1) -> str:
-        """Return what a rank's state was known by when its checkpoint was written, empty if there
-        is no such checkpoint."""
-        name = _part_name(rank, num_ranks)
-        try:
-            parts = self._read_manifest(step).parts
-        except (CheckpointDamaged, ConfigError):
-            return ""
-        return next((part.fingerprint for part in parts if part.name == name), "")
-
     def verify(self, step: int) -> Manifest:
         """Read a whole checkpoint.
 
@@ -208,28 +240,28 @@ class Checkpoints:
         """
         manifest = self._read_manifest(step)
         for part in manifest.parts:
-            self._read_part(step, part)
+            read_part(self._path(step) / part.name, part)
         return manifest
 
-    def read(self, step: int, *, rank: int = 0, num_ranks: int = 1) -> dict[str, Tensor]:
-        """Return one rank's tensors of a checkpoint, by name.
+    def read(
+        self, step: int, *, rank: int = 0, num_ranks: int = 1
+    ) -> tuple[dict[str, Tensor], str]:
+        """Return one rank's tensors of a checkpoint by name, and what their state is known by.
 
         Raises:
             CheckpointDamaged: Something is missing or differs from its checksum.
             ConfigError: It belongs to a run with other settings.
         """
-        manifest = self._read_manifest(step)
-        name = _part_name(rank, num_ranks)
-        for part in manifest.parts:
+        name = part_name(rank, num_ranks)
+        for part in self._read_manifest(step).parts:
             if part.name == name:
-                tensors: dict[str, Tensor] = parse_tensors(self._read_part(step, part))
-                return tensors
+                return read_part(self._path(step) / name, part), part.fingerprint
         raise CheckpointDamaged(path=str(self._path(step)), why=f"it has no {name}")
 
     def _read_manifest(self, step: int) -> Manifest:
         path = self._path(step)
         try:
-            manifest = _unseal((path / _MANIFEST).read_bytes())
+            manifest = unseal((path / _MANIFEST).read_bytes())
         except OSError as error:
             why = f"no {_MANIFEST}: {error.strerror or error}"
             raise CheckpointDamaged(path=str(path), why=why) from None
@@ -245,31 +277,29 @@ class Checkpoints:
             )
         return manifest
 
-    def _read_part(self, step: int, part: Part) -> bytes:
-        path = self._path(step) / part.name
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise CheckpointDamaged(path=str(path), why=f"{error.strerror or error}") from None
-        if len(data) != part.num_bytes:
-            why = f"{len(data)} bytes, its manifest says {part.num_bytes}"
-            raise CheckpointDamaged(path=str(path), why=why)
-        if _checksum(data) != part.checksum:
-            raise CheckpointDamaged(path=str(path), why="its bytes differ from their checksum")
-        return data
-
     # -- keeping house ----------------------------------------------------------------------
 
     def drop_after(self, step: int, term: int) -> None:
-        """Remove what is void since the run went back to ``step`` and goes on in ``term``.
+        """Void what is later than ``step``: the run went back to it and goes on in ``term``.
 
-        Whoever restores late finds checkpoints of others that are ahead of it: those stay.
+        Whoever restores late finds checkpoints of others that are ahead of it: those stay.  A disk
+        that takes no mark of it stops nobody: what is there is removed all the same.
         """
-        for later in [each for each in self._steps() if each > step]:
-            if self._is_void(later, term):
+        for mark in self._marks():
+            if mark.term > term:  # of a service that is forgotten
+                mark.path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_synced(self.folder / f".void-{step:06d}-{term}", self.identity.encode())
+            sync_folder(self.folder)
+        for later in [each for each in self._named() if each > step]:
+            if self._is_void(later, step, term):
                 self._remove(self._path(later), later)
 
-    def _is_void(self, step: int, term: int) -> bool:
+    def _is_void(self, step: int, restored: int, term: int) -> bool:
+        """Tell whether a checkpoint is none of the run that went back to ``restored``."""
+        if step <= restored:
+            return False
         try:
             return self._read_manifest(step).epoch[0] < term
         except CheckpointDamaged:
@@ -277,13 +307,10 @@ class Checkpoints:
         except ConfigError:  # another run's
             return False
 
-    def drop(self, step: int) -> None:
-        """Remove one checkpoint; others may do so at the same time."""
-        self._remove(self._path(step), step)
-
     def prune(self) -> None:
         """Remove all but the newest ``keep`` complete ones, and what was left half written."""
-        sound = {step: self._looks_sound(step) for step in sorted(self._steps())}
+        live = self._steps()
+        sound = {step: self._looks_sound(step) and step in live for step in sorted(self._named())}
         kept = [step for step, is_sound in sound.items() if is_sound][-self.keep :]
         newest = max(kept, default=0)
         for step, is_sound in sound.items():
@@ -318,6 +345,22 @@ class Checkpoints:
         return self.folder / f"step-{step:06d}"
 
     def _steps(self) -> list[int]:
+        """Return the steps of all complete checkpoints that are not void."""
+        marks = list(self._marks())
+        return [
+            step
+            for step in self._named()
+            if not any(self._is_void(step, mark.step, mark.term) for mark in marks)
+        ]
+
+    def _marks(self) -> Iterator[_Mark]:
+        for path in self._entries():
+            match = _VOID.fullmatch(path.name)
+            with contextlib.suppress(OSError):
+                if match and path.read_bytes() == self.identity.encode():  # else another run's
+                    yield _Mark(path, int(match[1]), int(match[2]))
+
+    def _named(self) -> list[int]:
         matches = (_FINAL.fullmatch(path.name) for path in self._entries())
         return [int(match[1]) for match in matches if match]
 
@@ -326,51 +369,3 @@ class Checkpoints:
             yield from list(self.folder.iterdir())
         except OSError:
             return
-
-
-def _seal(manifest: Manifest) -> bytes:
-    raw = msgspec.json.encode(manifest)
-    return msgspec.json.encode(_Sealed(_checksum(raw), msgspec.Raw(raw)))
-
-
-def _unseal(data: bytes) -> Manifest | None:
-    try:
-        sealed = msgspec.json.decode(data, type=_Sealed)
-        if _checksum(bytes(sealed.manifest)) != sealed.checksum:
-            return None
-        return msgspec.json.decode(sealed.manifest, type=Manifest)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-
-
-def _part_name(rank: int, num_ranks: int) -> str:
-    return f"rank-{rank}-of-{num_ranks}.safetensors"
-
-
-def _write_part(folder: Path, state: Mapping[str, Tensor], writer: Writer) -> Part:
-    data = format_tensors({name: tensor.contiguous() for name, tensor in state.items()})
-    name = _part_name(writer.rank, writer.num_ranks)
-    _write_synced(folder / name, data)
-    return Part(name, len(data), _checksum(data), writer.fingerprint)
-
-
-def _write_synced(path: Path, data: bytes) -> None:
-    """Write a file under a name of its own, sync it, then give it its name."""
-    fresh = path.with_name(f"{path.name}.{os.getpid()}")
-    with fresh.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.rename(path)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _checksum(data: bytes) -> str:
-    return xxhash.xxh3_128_hexdigest(data)

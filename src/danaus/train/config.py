@@ -11,6 +11,7 @@ import json
 from dataclasses import dataclass, field
 
 from danaus.core.errors import ConfigError
+from danaus.ft.saving import SavePlan
 from danaus.model.config import LlamaConfig
 from danaus.platform.choice import PlatformConfig
 
@@ -152,16 +153,21 @@ class CheckpointConfig:
     """When the state is written to disk (H-5).
 
     Args:
-        every_steps: Steps between two checkpoints; 0: none is written.
+        every_steps: Steps from one to the next; 0: by time.
+        every_s: Seconds from one to the next, more where checkpoints would keep the training for
+            more than 1 % of the time; 0, with every_steps 0: none is written.
         keep: How many of the newest are kept.
     """
 
-    every_steps: int = 100
+    every_steps: int = 0
+    every_s: float = 900.0
     keep: int = 2
 
     def __post_init__(self) -> None:
         if self.every_steps < 0:
             raise ConfigError(f"checkpoint.every_steps is {self.every_steps}", "at least 0")
+        if not self.every_s >= 0:
+            raise ConfigError(f"checkpoint.every_s is {self.every_s}", "at least 0")
         if self.keep < 1:
             raise ConfigError(f"checkpoint.keep is {self.keep}", "at least 1")
 
@@ -189,6 +195,11 @@ class TrainConfig:
             raise ConfigError(
                 f"model.vocab_size is {self.model.vocab_size}", "at least 256 (tokens are bytes)"
             )
+
+    def save_plan(self) -> SavePlan:
+        """Return when the state is written to disk."""
+        save = self.checkpoint
+        return SavePlan(save.every_steps, save.every_s, self.step.num_steps)
 
     def identity(self) -> str:
         """Return a digest of every setting that the bits depend on, the data's place excepted.

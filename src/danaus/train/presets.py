@@ -19,7 +19,7 @@ class Preset:
 
 
 def _debug() -> TrainConfig:
-    return TrainConfig()
+    return TrainConfig(checkpoint=CheckpointConfig(every_steps=100))
 
 
 def _debug_slow() -> TrainConfig:

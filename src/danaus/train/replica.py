@@ -5,17 +5,19 @@ Owns ``ReplicaWork``, which is a ``ft.work.Work``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from torch import Tensor
 
 from danaus.core.errors import CheckpointDamaged
 from danaus.ft.place import Place
-from danaus.quorum.messages import Epoch
+from danaus.ft.saving import Decision, SaveNote
+from danaus.quorum.messages import Epoch, MemberId
 from danaus.train.checkpoint import Checkpoints, Writer, Written
 from danaus.train.config import TrainConfig
 from danaus.train.parallel import ShardPlace
+from danaus.train.saver import Saver
 from danaus.train.trainer import StepResult, Trainer
 
 
@@ -34,6 +36,7 @@ class ReplicaWork:
         keep = trainer.config.checkpoint.keep
         self._distrusts_disk = False
         self._checkpoints = Checkpoints(folder, identity=self.identity, keep=keep)
+        self._saver = Saver(place.member, self._checkpoints, trainer.config.save_plan())
 
     @classmethod
     def build(
@@ -93,7 +96,8 @@ class ReplicaWork:
         return self.trainer.state()
 
     def loaded(self, step: int) -> None:
-        """Nothing to do: the tensors that were written are all of the trainer's state."""
+        """The tensors that were written are all of the trainer's state."""
+        self._saver.relearned()
 
     def restorable_step(self) -> int:
         """As far as can be told without reading a tensor; once one was damaged, all are read."""
@@ -102,6 +106,7 @@ class ReplicaWork:
         return self._checkpoints.latest_sound()
 
     def restore(self, step: int, term: int) -> None:
+        self._saver.reset(step)
         if step == 0:
             self.trainer.reset()
         else:
@@ -114,17 +119,19 @@ class ReplicaWork:
 
     def _load(self, step: int) -> None:
         rank, num_ranks = self.place.rank, self.place.num_ranks
-        self.trainer.load(self._checkpoints.read(step, rank=rank, num_ranks=num_ranks))
-        known = self._checkpoints.fingerprint(step, rank=rank, num_ranks=num_ranks)
+        tensors, known = self._checkpoints.read(step, rank=rank, num_ranks=num_ranks)
+        self.trainer.load(tensors)
         if known and known != (found := self.fingerprint()):
             why = f"its state's fingerprint is {found}, it was written as {known}"
             raise CheckpointDamaged(path=f"checkpoint of step {step}", why=why)
 
-    def checkpointed(self, step: int) -> str:
-        if not self.checkpoint_is_due(step):
-            return ""
-        place = self.place
-        return self._checkpoints.fingerprint(step, rank=place.rank, num_ranks=place.num_ranks)
+    def save_note(self) -> SaveNote:
+        return self._saver.note()
+
+    def voted(
+        self, step: int, fingerprints: Collection[str], notes: Mapping[MemberId, SaveNote]
+    ) -> None:
+        self._saver.voted(step, fingerprints, notes)
 
     def fingerprint(self) -> str:
         return self.trainer.fingerprint()
@@ -139,25 +146,59 @@ class ReplicaWork:
     def sample_ids(self, step: int, leaf: int) -> tuple[int, ...]:
         return self.trainer.sample_ids(step, leaf)
 
-    def drop_checkpoint(self, step: int) -> None:
-        self._checkpoints.drop(step)
-
     # -- checkpoints ------------------------------------------------------------------------
 
-    def checkpoint_is_due(self, step: int) -> bool:
-        """Tell whether to write one after ``step``: every ``checkpoint.every_steps``, and last."""
-        config = self.trainer.config
-        every, last = config.checkpoint.every_steps, config.step.num_steps
-        return bool(every) and step > 0 and (step % every == 0 or step == last)
+    @property
+    def last_step(self) -> int:
+        """The run's last step."""
+        return self.trainer.config.step.num_steps
 
-    def checkpoint(self, step: int, epoch: Epoch) -> Written:
-        """Write a checkpoint of the state after ``step``."""
+    @property
+    def checkpoint_room_bytes(self) -> int:
+        """Memory that the copies of checkpoints may take."""
+        return self._saver.room_bytes
+
+    def on_checkpoint(self, tell: Callable[[Written], None]) -> None:
+        """Have ``tell`` called, on a thread of its own, with what became of each checkpoint."""
+        self._saver.tell = tell
+
+    def checkpoint_decision(self, step: int) -> Decision:
+        """Return whether the state after ``step``, just applied, is to be written."""
+        return self._saver.decision(step)
+
+    def checkpoint(self, step: int, epoch: Epoch, fingerprint: str) -> bool:
+        """Have the state after ``step`` written beside the training.
+
+        Args:
+            step: The step, just applied.
+            epoch: In which it was voted.
+            fingerprint: Of this rank's state.
+
+        Returns:
+            Whether it is; else there was no room for a copy, and the training waited for the disk.
+        """
+        writer = self._writer(epoch, fingerprint)
+        return self._saver.save(step, self.trainer.state(), writer)
+
+    def checkpoint_now(
+        self, step: int, epoch: Epoch, fingerprint: str, *, on_wait: Callable[[], None]
+    ) -> Written:
+        """Write the state after ``step``, which is the last that this process applies.
+
+        Args:
+            step: The step.
+            epoch: In which it was voted.
+            fingerprint: Of this rank's state.
+            on_wait: Called now and then while the one before is still being written.
+        """
+        writer = self._writer(epoch, fingerprint)
+        return self._saver.save_last(step, self.trainer.state(), writer, on_wait=on_wait)
+
+    def _writer(self, epoch: Epoch, fingerprint: str) -> Writer:
         place = self.place
-        writer = Writer(
-            place.replica_id,
-            (epoch.term, epoch.n),
-            place.rank,
-            place.num_ranks,
-            self.fingerprint(),
-        )
-        return self._checkpoints.write(step, self.trainer.state(), writer)
+        at = (epoch.term, epoch.n)
+        return Writer(place.replica_id, at, place.rank, place.num_ranks, fingerprint)
+
+    def close(self) -> None:
+        """End what writes checkpoints."""
+        self._saver.close()

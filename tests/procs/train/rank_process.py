@@ -90,7 +90,7 @@ def main(rank: int, size: int, folder: Path) -> dict[str, Any]:
     places = [tensor.data_ptr() for tensor in trainer.state().values()]
     end = run_plain(trainer, 2, results.append)
     dist.barrier()
-    trainer.load(checkpoints.read(checkpoints.latest_valid(), rank=rank, num_ranks=size))
+    trainer.load(checkpoints.read(checkpoints.latest_valid(), rank=rank, num_ranks=size)[0])
     again = run_plain(trainer, 2)
     trainer.reset()
     anew = (trainer.sha256(), run_plain(trainer, 4))

@@ -6,8 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from danaus.app.events import Event
 from danaus.app.recorder import Recorder
 from danaus.app.run_folder import RunFolder
+from danaus.core.journal import read
 from danaus.ft.place import Place
 from danaus.quorum.messages import Epoch
 from danaus.train.checkpoint import Written
@@ -15,21 +17,40 @@ from danaus.wire.position import Phase, PositionBlock
 
 
 class Work:
-    """Notes where the worker stands while it writes a checkpoint; one is due after step 2."""
+    """Notes where the worker stands while it takes a checkpoint; one is due after step 2."""
 
     last_result = None
+    checkpoint_room_bytes = 7
 
-    def __init__(self, position: PositionBlock) -> None:
-        self.position = position
+    def __init__(self, position: PositionBlock, beside: bool = True) -> None:
+        self.position, self.beside = position, beside
         self.seen: list[tuple[int, Phase]] = []
 
-    def checkpoint_is_due(self, step: int) -> bool:
-        return step == 2
+    def on_checkpoint(self, tell) -> None:
+        self.tell = tell
 
-    def checkpoint(self, step: int, epoch: Epoch) -> Written:
-        at = self.position.read()
-        self.seen.append((at.step, at.phase))
+    def checkpoint_decision(self, step: int) -> str:
+        return {2: "save", 4: "save", 6: "skip", 8: "save"}.get(step, "no")
+
+    last_step = 8
+
+    def checkpoint(self, step: int, epoch: Epoch, fingerprint: str) -> bool:
+        self.look(fingerprint)
+        return self.beside
+
+    def checkpoint_now(self, step: int, epoch: Epoch, fingerprint: str, *, on_wait) -> Written:
+        on_wait()
+        self.look(fingerprint)
         return Written(step, complete=True)
+
+    def look(self, fingerprint: str) -> None:
+        at = self.position.read()
+        self.seen.append((at.step, at.phase, at.collective, fingerprint))
+
+    def close(self) -> None:
+        self.tell(Written(2, complete=True))
+        self.tell(Written(4, False, "the disk is full"))
+        self.tell(Written(5, False))
 
 
 @pytest.fixture
@@ -39,12 +60,37 @@ def position(tmp_path):
     block.close()
 
 
+def run(tmp_path, work, steps):
+    place = Place("replica-0", 0, 1, 0, "", "", "")
+    folder = RunFolder(tmp_path)
+    with Recorder(place, work, folder, position=work.position) as recorder:
+        for step in steps:
+            recorder.entered(step, Phase.APPLY, 0)
+            line = SimpleNamespace(
+                step=step, epoch=Epoch(1, 1), leaves={"replica-0": (0,)}, fingerprint=f"f{step}"
+            )
+            recorder.committed(line, None)
+    return read(folder.journal_path)
+
+
 def test_a_checkpoint_is_a_phase_of_its_own(tmp_path, position):
     work = Work(position)
-    place = Place("replica-0", 0, 1, 0, "", "", "")
-    with Recorder(place, work, RunFolder(tmp_path), position=position) as recorder:
-        for step in (1, 2):
-            recorder.entered(step, Phase.APPLY, 0)
-            line = SimpleNamespace(step=step, epoch=Epoch(1, 1), leaves={"replica-0": (0,)})
-            recorder.committed(line, None)
-    assert work.seen == [(2, Phase.CHECKPOINT)]
+    run(tmp_path, work, (1, 2, 8))
+    assert work.seen == [(2, Phase.CHECKPOINT, 0, "f2"), (8, Phase.CHECKPOINT, 1, "f8")]
+
+
+def test_what_becomes_of_checkpoints_is_written_down(tmp_path, position):
+    lines = run(tmp_path, Work(position), (2, 6))
+    assert [(line["event"], line["step"]) for line in lines] == [
+        (Event.CHECKPOINT_SKIPPED, 6),
+        (Event.CHECKPOINT_WRITTEN, 2),
+        (Event.CHECKPOINT_FAILED, 4),
+    ]
+    assert (lines[2]["rank"], lines[2]["reason"]) == (0, "the disk is full")
+
+
+def test_that_there_is_no_room_for_a_copy_is_said_once(tmp_path, position):
+    lines = run(tmp_path, Work(position, beside=False), (2, 4))
+    (said,) = [line for line in lines if line["event"] == Event.CHECKPOINT_IN_LINE]
+    assert said["step"] == 2
+    assert "no room for a copy of its state in 7 bytes" in said["reason"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from danaus.core.errors import InternalError
@@ -14,7 +13,6 @@ from danaus.ft.step_events import (
     Apply,
     CheckpointWritten,
     Compute,
-    Computed,
     Discard,
     Finish,
     FormGroup,
@@ -22,7 +20,6 @@ from danaus.ft.step_events import (
     Learn,
     Learned,
     LearnFailed,
-    Reduced,
     Restore,
     Restored,
     RestoreFailed,
@@ -315,21 +312,14 @@ def test_restoring_drops_the_open_step_and_stands_on_the_new_lineage():
     assert member.state.lineage_term == 2
 
 
-@pytest.mark.parametrize(("written", "offered"), [("f1", 1), ("flipped", 0)])
-def test_a_checkpoint_is_offered_once_its_fingerprint_was_agreed_on(written, offered):
+def test_a_checkpoint_is_offered_once_a_member_tells_that_it_is_complete():
     member = voting()
-    drive(member, VotesIn(E1, 1, ballots()), CheckpointWritten(1, written), Applied(1, "f1"))
+    drive(member, VotesIn(E1, 1, ballots()), Applied(1, "f1"))
     assert member.report().restorable_step == 0
-    drive(member, Computed(E1, 2), Reduced(E1, 2, "d"))
-    drive(
-        member,
-        VotesIn(
-            E1,
-            2,
-            {v: msgspec.structs.replace(b, step=2, fingerprint="f1") for v, b in ballots().items()},
-        ),
-    )
-    assert member.report().restorable_step == offered
+    drive(member, CheckpointWritten(1))
+    assert member.report().restorable_step == 1
+    drive(member, CheckpointWritten(0))  # of one that does not know it yet
+    assert member.report().restorable_step == 1
 
 
 def test_checkpoints_newer_than_the_one_restored_are_no_longer_offered():

@@ -12,7 +12,9 @@ import torch
 from torch import Tensor
 
 from danaus.core.errors import CheckpointDamaged, ConfigError
-from danaus.train.checkpoint import Checkpoints, Writer
+from danaus.ft.snapshot import SnapshotRoom
+from danaus.train.checkpoint import Checkpoints, Writer, Written
+from danaus.train.checkpoint_file import Part
 
 STEP = "step-000100"
 PART = "rank-0-of-1.safetensors"
@@ -36,7 +38,8 @@ def checkpoints(tmp_path: Path) -> Checkpoints:
 
 
 def names(checkpoints: Checkpoints) -> list[str]:
-    return sorted(path.name for path in checkpoints.folder.iterdir())
+    visible = (path.name for path in checkpoints.folder.iterdir() if ".void" not in path.name)
+    return sorted(visible)
 
 
 def assert_same(a: dict[str, Tensor], b: dict[str, Tensor]) -> None:
@@ -51,16 +54,16 @@ def test_what_was_written_is_read(checkpoints: Checkpoints) -> None:
     assert checkpoints.write(100, state(100), writer()).complete
     assert names(checkpoints) == [STEP]
     assert checkpoints.latest_valid() == 100
-    assert_same(checkpoints.read(100), state(100))
+    assert_same(checkpoints.read(100)[0], state(100))
 
 
 def test_every_rank_must_have_written(checkpoints: Checkpoints) -> None:
     first = checkpoints.write(100, state(100, 1), writer(rank=1, num_ranks=2))
-    assert (first.complete, first.reason) == (False, "other ranks have yet to write")
+    assert (first.complete, first.reason) == (False, "")
     assert checkpoints.latest_valid() == 0
     assert checkpoints.write(100, state(100, 0), writer(rank=0, num_ranks=2)).complete
     for rank in (0, 1):
-        assert_same(checkpoints.read(100, rank=rank, num_ranks=2), state(100, rank))
+        assert_same(checkpoints.read(100, rank=rank, num_ranks=2)[0], state(100, rank))
     with pytest.raises(CheckpointDamaged, match="no rank-0-of-1"):
         checkpoints.read(100)
 
@@ -80,9 +83,9 @@ def test_losing_the_race_is_as_good(checkpoints: Checkpoints) -> None:
 def test_a_later_term_replaces_an_earlier_one(checkpoints: Checkpoints) -> None:
     checkpoints.write(100, state(100), writer(term=2))
     checkpoints.write(100, state(7), writer(term=3))
-    assert_same(checkpoints.read(100), state(7))
+    assert_same(checkpoints.read(100)[0], state(7))
     checkpoints.write(100, state(8), writer(term=1))  # a fenced writer's take no effect
-    assert_same(checkpoints.read(100), state(7))
+    assert_same(checkpoints.read(100)[0], state(7))
 
 
 def truncate(folder: Path) -> None:
@@ -195,6 +198,53 @@ def test_another_runs_are_left_alone_by_whoever_goes_back(checkpoints: Checkpoin
     checkpoints.write(100, state(100), writer())
     Checkpoints(checkpoints.folder, identity="other").drop_after(0, 2)
     assert checkpoints.latest_valid() == 100
+
+
+def test_what_comes_late_of_before_the_run_went_back_is_void(checkpoints: Checkpoints) -> None:
+    for step in (50, 100):
+        checkpoints.write(step, state(step), writer())
+    checkpoints.drop_after(50, 2)
+    # A writer that was cut off, and knows nothing of it.
+    assert checkpoints.write(150, state(150), writer()).complete
+    assert (checkpoints.latest_sound(), checkpoints.latest_valid()) == (50, 50)
+    assert checkpoints.write(150, state(7), writer(term=2)).complete
+    assert_same(checkpoints.read(150)[0], state(7))
+    assert checkpoints.latest_sound() == 150
+
+
+def test_marks_of_a_service_that_is_forgotten_void_nothing(checkpoints: Checkpoints) -> None:
+    checkpoints.write(50, state(50), writer(term=3))
+    checkpoints.drop_after(50, 4)
+    checkpoints.drop_after(50, 1)  # its successor lost all that it knew
+    checkpoints.write(100, state(100), writer(term=1))
+    assert checkpoints.latest_sound() == 100
+
+
+def test_a_part_counts_only_once_it_is_finished(checkpoints: Checkpoints) -> None:
+    lent = SnapshotRoom(0).take(state(100), 100, note="", fingerprint="", on_served=None)
+    part = checkpoints.write_part(100, lent, writer())
+    assert isinstance(part, Part)
+    assert checkpoints.latest_sound() == 0
+    assert checkpoints.finish(100, part, writer()).complete
+    assert_same(checkpoints.read(100)[0], state(100))
+
+
+def test_a_part_that_nobody_wants_any_more_is_given_up(checkpoints: Checkpoints) -> None:
+    lent = SnapshotRoom(0).take(state(100), 100, note="", fingerprint="", on_served=None)
+    given_up = checkpoints.write_part(100, lent, writer(), stop=lambda: True)
+    assert given_up == Written(100, False, "nobody wants it any more")
+    assert names(checkpoints) == []
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.bool, torch.uint8, torch.int32, torch.float16, torch.bfloat16, torch.float64]
+)
+def test_tensors_of_every_kind_are_read_as_they_were(
+    checkpoints: Checkpoints, dtype: torch.dtype
+) -> None:
+    odd = {"a": torch.arange(15).view(3, 5).to(dtype), "b": torch.arange(24.0).view(4, 6).t()}
+    checkpoints.write(100, odd, writer())
+    assert_same(checkpoints.read(100)[0], odd)
 
 
 def test_a_folder_taken_away_by_another_is_an_answer(

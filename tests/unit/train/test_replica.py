@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import queue
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,13 +13,14 @@ from danaus.core.errors import CheckpointDamaged
 from danaus.ft.place import Place
 from danaus.model.config import LlamaConfig
 from danaus.quorum.messages import Epoch
+from danaus.train.checkpoint import Written
 from danaus.train.config import CheckpointConfig, DataConfig, StepConfig, TrainConfig
 from danaus.train.parallel import ALONE
 from danaus.train.replica import ReplicaWork
 
 
 @pytest.fixture
-def work(tmp_path: Path) -> ReplicaWork:
+def work(tmp_path: Path) -> Iterator[ReplicaWork]:
     """The work of one rank, with a checkpoint every second step."""
     torch.set_num_threads(1)
     text = tmp_path / "text"
@@ -39,7 +42,9 @@ def work(tmp_path: Path) -> ReplicaWork:
         agent_address="",
         process_id="a",
     )
-    return ReplicaWork.build(config, place, shards=ALONE, folder=tmp_path / "checkpoints")
+    made = ReplicaWork.build(config, place, shards=ALONE, folder=tmp_path / "checkpoints")
+    yield made
+    made.close()
 
 
 def at_step(work: ReplicaWork, step: int) -> None:
@@ -55,32 +60,36 @@ def flip(work: ReplicaWork) -> None:
         next(iter(work.state().values())).view(torch.int32).view(-1)[0] ^= 1 << 12
 
 
+def save(work: ReplicaWork, step: int) -> None:
+    """Write the state after a step; all members vote for it."""
+    at_step(work, step)
+    told: queue.Queue[Written] = queue.Queue()
+    work.on_checkpoint(told.put)
+    print_of_it = work.fingerprint()
+    assert work.checkpoint(step, Epoch(1, 1), print_of_it)
+    work.voted(step + 1, {print_of_it}, {work.place.member: work.save_note()})
+    assert told.get(timeout=30) == Written(step, complete=True)
+
+
 def test_a_checkpoint_is_known_by_the_state_it_was_written_of(work: ReplicaWork) -> None:
-    at_step(work, 2)
+    save(work, 2)
     before = work.fingerprint()
-    assert work.checkpoint(2, Epoch(1, 1)).complete
-    assert work.checkpointed(2) == before
-    assert (work.checkpointed(4), work.checkpointed(3), work.checkpointed(0)) == ("", "", "")
     flip(work)
     assert work.fingerprint() != before
     work.restore(2, 2)
     assert work.fingerprint() == before
 
 
-def test_one_of_another_state_can_be_dropped(work: ReplicaWork) -> None:
-    for step in (2, 4):
-        at_step(work, step)
-        work.checkpoint(step, Epoch(1, 1))
-    work.drop_checkpoint(4)
-    work.drop_checkpoint(4)
-    assert work.restorable_step() == 2
-    assert work.checkpointed(4) == ""
+def test_the_last_is_written_at_once(work: ReplicaWork) -> None:
+    at_step(work, 9)
+    assert work.checkpoint_decision(9) == "save"
+    work.checkpoint_now(9, Epoch(1, 1), work.fingerprint(), on_wait=lambda: None)
+    assert work.restorable_step() == work.save_note().complete == 9
 
 
 def test_no_tensor_is_read_before_it_is_restored(work: ReplicaWork, tmp_path: Path) -> None:
     for step in (2, 4):
-        at_step(work, step)
-        work.checkpoint(step, Epoch(1, 1))
+        save(work, step)
     (part,) = (tmp_path / "checkpoints" / "step-000004").glob("*.safetensors")
     damaged = bytearray(part.read_bytes())
     damaged[-1] ^= 1

@@ -351,5 +351,5 @@ def test_training_learns_and_a_checkpoint_goes_on_with_the_same_bits(
     assert checkpoints.write(5, a.state(), Writer("r0", (1, 1))).complete
     end = run_plain(a, 5, lambda result: losses.append(result.loss))
     assert losses[-1] < losses[0] - 0.5
-    b.load(checkpoints.read(checkpoints.latest_valid()))
+    b.load(checkpoints.read(checkpoints.latest_valid())[0])
     assert run_plain(b, 5) == end
