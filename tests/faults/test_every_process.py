@@ -18,7 +18,7 @@ import pytest
 
 from danaus.app.events import Event
 from danaus.core.clock import Deadline
-from danaus.testing.faults import Pace
+from danaus.testing.faults import Pace, WaitForDisk
 from danaus.testing.hosts import Watched, wait_for_state
 from danaus.testing.runs import Shape, finish, running, small_run
 from danaus.testing.watching import RunWatch
@@ -37,7 +37,7 @@ def paced(tmp_path):
 
     def make(**more):
         pace = Pace(STEP_S, until=tmp_path / "fast")
-        observers = {f"replica-{n}": (pace,) for n in range(SHAPE.replicas)}
+        observers = {f"replica-{n}": (pace, WaitForDisk()) for n in range(SHAPE.replicas)}
         return small_run(tmp_path / "run", SHAPE, observers=observers, **more)
 
     return make

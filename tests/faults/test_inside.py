@@ -12,7 +12,7 @@ from danaus.app.settings import QuorumConfig
 from danaus.core.errors import StepImpossible
 from danaus.ft.lineage import merge, verify
 from danaus.ft.observer import Observer
-from danaus.testing.faults import Pace
+from danaus.testing.faults import Pace, WaitForDisk
 from danaus.testing.runs import Shape, finish, running, small_run
 from danaus.testing.watching import RunWatch
 from danaus.train.metrics import read_metrics
@@ -29,7 +29,11 @@ def struck(tmp_path, undisturbed):
         faults = [read(spec) for spec in specs]
         pace = Pace(PACE_S, until=tmp_path / "all have hit", below=replicas)
         observers = {
-            f"replica-{place}": (*(make_inside(f) for f in faults if f.replica == place), pace)
+            f"replica-{place}": (
+                *(make_inside(f) for f in faults if f.replica == place),
+                pace,
+                WaitForDisk(),
+            )
             for place in range(replicas)
         }
         shape = Shape(replicas=replicas, leaves=5, steps=steps)

@@ -8,7 +8,7 @@ from danaus.app.events import Event, FaultKind
 from danaus.core.errors import Diverged
 from danaus.ft.lineage import merge, verify
 from danaus.ft.observer import Moment
-from danaus.testing.faults import Strike
+from danaus.testing.faults import Strike, WaitForDisk
 from danaus.testing.runs import Shape, finish, small_run
 from danaus.testing.watching import RunWatch
 
@@ -23,7 +23,9 @@ def sabotaged(tmp_path):
         path = tmp_path / "run"
         flip = make_inside(Fault(kind=FaultKind.FLIP_BIT, at_step=FLIPPED_IN))
         shape = Shape(replicas=replicas, ranks=ranks, leaves=5, steps=12)
-        return small_run(path, shape, observers={"replica-1": (flip,)}, **more)
+        return small_run(
+            path, shape, observers={"replica-0": (WaitForDisk(),), "replica-1": (flip,)}, **more
+        )
 
     return make
 
@@ -80,7 +82,7 @@ def test_a_checkpoint_of_a_flipped_bit_is_never_restored(tmp_path, undisturbed):
     # As the writer of the checkpoint of step 4 applies that step; later all die at once.
     flip = make_inside(Fault(kind=FaultKind.FLIP_BIT, at_step=4, at_phase="apply"))
     die = Strike(Moment.VOTED, 6, incarnation=0)
-    observers = {"replica-0": (flip, die), "replica-1": (die,), "replica-2": (die,)}
+    observers = {"replica-0": (flip, WaitForDisk(), die), "replica-1": (die,), "replica-2": (die,)}
     run = small_run(path, Shape(replicas=3, leaves=5, steps=12), observers=observers)
     assert finish(run, limit_s=90).sha256 == undisturbed(run)
     watch = RunWatch(run.folder)

@@ -1,10 +1,10 @@
 """Faults at exact moments, for tests: a process that signals itself inside a named phase.
 
-Owns ``Strike``, which a test hands to a run as an observer's maker, and ``Linger``, which makes a
-learner slow, beside ``app.pace``'s ``Pace``, which gives faults from outside the time to strike.
-A strike's signal is real and is sent by the victim to itself, so that the moment is exact;
-everything after it is the product's.  It is written to the run's journal just before, so that a
-test can tell that it really hit.
+Owns ``Strike``, which a test hands to a run as an observer's maker, ``Linger``, which makes a
+learner slow, and ``WaitForDisk``, beside ``app.pace``'s ``Pace``, which gives faults from outside
+the time to strike.  A strike's signal is real and is sent by the victim to itself, so that the
+moment is exact; everything after it is the product's.  It is written to the run's journal just
+before, so that a test can tell that it really hit.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from danaus.app.chaos_inside import Occasions, claim, record_strike
 from danaus.app.events import FaultKind
 from danaus.app.pace import Pace
 from danaus.app.run_folder import RunFolder
+from danaus.core.clock import Deadline
 from danaus.ft.ledger import Committed
 from danaus.ft.observer import Moment, Observer
 from danaus.ft.work import StepResult
@@ -29,14 +31,40 @@ from danaus.testing.watching import RunWatch
 from danaus.train.replica import ReplicaWork
 from danaus.wire.position import Phase
 
-__all__ = ["FORWARD", "JOIN", "REDUCE", "VOTE", "Linger", "Pace", "Strike"]
+__all__ = ["FORWARD", "JOIN", "REDUCE", "VOTE", "Linger", "Pace", "Strike", "WaitForDisk"]
 
 FORWARD = "forward"
 REDUCE = "reduce"
 VOTE = "vote"
 JOIN = "join"
 
+_DISK_LIMIT_S = 20.0
 _KINDS = {signal.SIGKILL: FaultKind.KILL, signal.SIGSTOP: FaultKind.HANG}
+
+
+@dataclass(frozen=True, slots=True)
+class WaitForDisk:
+    """Makes an observer that waits for a checkpoint, so that a test knows what is on the disk.
+
+    Args:
+        every_steps: Of the run; it waits one step after each, when the votes have settled it.
+    """
+
+    every_steps: int = 4
+
+    def __call__(self, work: ReplicaWork) -> Observer:
+        return _Waiting(work, self.every_steps)
+
+
+class _Waiting(Observer):
+    def __init__(self, work: ReplicaWork, every_steps: int) -> None:
+        self._work, self._every_steps = work, every_steps
+
+    def committed(self, line: Committed, result: StepResult) -> None:
+        deadline = Deadline.after(_DISK_LIMIT_S)
+        if line.step % self._every_steps == 1:
+            while self._work.save_note().busy and not deadline.passed:
+                threading.Event().wait(0.005)
 
 
 @dataclass(frozen=True, slots=True)

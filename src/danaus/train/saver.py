@@ -38,6 +38,8 @@ class _Job:
     writer: Writer
     agreed: bool = False
     dropped: str = ""
+    ended: Written | None = None
+    told: bool = True
 
     @property
     def settled(self) -> bool:
@@ -168,13 +170,20 @@ class Saver:
         """
         deadline = Deadline.after(LAST_LIMIT_S)
         with self._lock:
-            if self._job is not None and not self._job.agreed:
-                self._drop(f"step {step} is the last and takes its place")
+            job = self._job
+            if job is not None and job.step == step:
+                # Nobody is left to vote on it; the other ranks may have written theirs already.
+                job.agreed, job.told = True, False
+                self._lock.notify_all()
+            elif job is not None and not job.agreed:
+                self._drop(f"that of step {step} takes its place")
             while self._job is not None:
                 if deadline.passed:
                     return Written(step, False, f"step {self._job.step} is still being written")
                 self._lock.wait(_LOOK_S)
                 on_wait()
+        if job is not None and job.step == step and job.ended is not None:
+            return job.ended
         written = self._checkpoints.write(step, state, writer)
         self._ended(written)
         return written
@@ -185,9 +194,10 @@ class Saver:
             written = self._bring(job, part or self._write_part(job, snapshot))
         finally:
             with self._lock:
-                self._job = None
+                self._job, job.ended = None, written
                 self._lock.notify_all()
-            self.tell(written)
+            if job.told:
+                self.tell(written)
 
     def _write_part(self, job: _Job, snapshot: Snapshot) -> Part | Written:
         try:

@@ -259,6 +259,15 @@ def test_the_last_waits_for_the_one_before(make, checkpoints, told, disk) -> Non
     assert checkpoints.latest_valid() == 20
 
 
+def test_whoever_leaves_ends_what_it_is_writing_of_its_last_step(make, checkpoints, told) -> None:
+    saver = make()
+    saver.save(4, state(4), writer(4))
+    written = saver.save_last(4, state(4), writer(4), on_wait=lambda: None)
+    assert written == Written(4, complete=True)
+    assert not told, "whoever waited for it tells of it"
+    assert checkpoints.latest_valid() == 4
+
+
 def test_time_and_cost_are_measured(make, disk) -> None:
     clock = ManualClock()
     saver = make(plan=SavePlan(every_s=100.0, last_step=99), clock=clock)

@@ -1,0 +1,175 @@
+"""H-5: the disk takes its time or fails, writers die at any moment, and the run goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from danaus.app.events import Event
+from danaus.core.clock import Deadline
+from danaus.ft.observer import Observer
+from danaus.testing.faults import Pace, WaitForDisk
+from danaus.testing.runs import Shape, finish, running, small_run
+from danaus.testing.watching import RunWatch
+from danaus.train import checkpoint
+from danaus.train.checkpoint import Checkpoints
+from danaus.train.config import CheckpointConfig
+from danaus.train.trainer import Trainer
+
+STEPS = 12
+STRUCK = "000008"
+
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def before(name, is_it):
+    """Have the process die just before a file of a checkpoint is written or synced."""
+    real = getattr(checkpoint, name)
+
+    def struck(path, *args):
+        if STRUCK in str(path) and is_it(path):
+            die()
+        return real(path, *args)
+
+    setattr(checkpoint, name, struck)
+
+
+def in_the_middle_of_the_part():
+    real = checkpoint.write_part
+
+    def struck(path, snapshot, fingerprint, stop):
+        asked = []
+
+        def stop_or_die():
+            asked.append(1)
+            if STRUCK in str(path) and len(asked) == 3:
+                die()
+            return stop()
+
+        return real(path, snapshot, fingerprint, stop_or_die)
+
+    checkpoint.write_part = struck
+
+
+def before_its_name_is_safe():
+    real = checkpoint.sync_folder
+
+    def struck(folder):
+        if (folder / f"step-{STRUCK}").exists():
+            die()
+        return real(folder)
+
+    checkpoint.sync_folder = struck
+
+
+MOMENTS = {
+    "part": (in_the_middle_of_the_part, 4),
+    "receipt": (lambda: before("write_synced", lambda path: ".receipt" in path.name), 4),
+    "manifest": (lambda: before("write_synced", lambda path: "manifest" in path.name), 4),
+    "rename": (lambda: before("sync_folder", lambda path: ".writing" in path.name), 4),
+    "named": (before_its_name_is_safe, 8),
+}
+
+
+class Dies:
+    """Makes the first life of a worker die as it writes the checkpoint of step 8."""
+
+    def __init__(self, moment):
+        self.moment = moment
+
+    def __call__(self, work):
+        if work.place.incarnation == 0:
+            MOMENTS[self.moment][0]()
+        return Observer()
+
+
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_killed_at_any_moment_of_the_write_it_goes_on_from_a_whole_one(
+    moment, tmp_path, undisturbed
+):
+    observers = {"replica-0": (Dies(moment), WaitForDisk())}
+    shape = Shape(replicas=1, leaves=2, steps=STEPS)
+    run = small_run(tmp_path / "run", shape, observers=observers)
+    assert finish(run, limit_s=120).sha256 == undisturbed(run)
+    watch = RunWatch(run.folder)
+    (death,) = watch.events(Event.PROCESS_EXITED, expected=False)
+    assert death["signal"] == "SIGKILL"
+    (resumed,) = watch.events(Event.RUN_RESUMED)
+    assert resumed["step"] == MOMENTS[moment][1]
+    left = {path.name for path in run.folder.checkpoints.iterdir() if ".void" not in path.name}
+    assert left == {"step-000008", "step-000012"}, "nothing half written is left"
+
+
+class Blocks:
+    """Makes a worker whose first checkpoint is on its way until a file is there."""
+
+    def __init__(self, until):
+        self.until = until
+
+    def __call__(self, work):
+        real = checkpoint.write_part
+
+        def blocked(*args):
+            deadline = Deadline.after(90)
+            while not self.until.exists() and not deadline.passed:
+                threading.Event().wait(0.02)
+            return real(*args)
+
+        checkpoint.write_part = blocked
+        return Observer()
+
+
+@pytest.mark.timeout(150)
+def test_a_disk_that_blocks_delays_no_step_and_the_last_one_is_there_in_the_end(
+    tmp_path, undisturbed
+):
+    pace = Pace(0.3, until=tmp_path / "go")
+    observers = {"replica-0": (Blocks(tmp_path / "go"), pace), "replica-1": (pace,)}
+    run = small_run(tmp_path / "run", Shape(replicas=2, steps=40), observers=observers)
+    with running(run) as going:
+        watch = going.watch
+        skipped = watch.until(
+            "two that were due", lambda: watch.events(Event.CHECKPOINT_SKIPPED)[1:], 90
+        )
+        assert not watch.events(Event.CHECKPOINT_WRITTEN), "the first is on its way"
+        (tmp_path / "go").touch()
+        assert going.result(60).sha256 == undisturbed(run)
+    assert skipped[0]["step"] == 12
+    written = [line["step"] for line in watch.events(Event.CHECKPOINT_WRITTEN)]
+    assert (written[0], written[-1]) == (4, 40)
+    assert not watch.deaths() + watch.events(Event.HANG_NOTICED)
+    trainer = Trainer(run.config)
+    assert Checkpoints(run.folder.checkpoints, identity=trainer.identity).latest_valid() == 40
+
+
+@pytest.mark.timeout(150)
+def test_by_time_all_ranks_of_the_writing_replica_write_the_same_step(tmp_path, undisturbed):
+    fast = tmp_path / "fast"
+    pace = Pace(0.1, until=fast)
+    observers = {f"replica-{n}": (pace,) for n in range(2)}
+    run = small_run(
+        tmp_path / "run",
+        Shape(replicas=2, ranks=2, steps=400),
+        observers=observers,
+        checkpoint=CheckpointConfig(every_s=0.5),
+    )
+    with running(run) as going:
+        watch = going.watch
+        watch.until("three of them", lambda: watch.events(Event.CHECKPOINT_WRITTEN)[2:], 90)
+        for name, pid in (each for host in range(2) for each in watch.pids(host).items()):
+            if "/" in name:
+                os.kill(pid, signal.SIGKILL)
+        resumed = watch.until("all to resume", lambda: watch.events(Event.RUN_RESUMED)[1:], 60)
+        fast.touch()
+        assert going.result(100).sha256 == undisturbed(run)
+    written = [line["step"] for line in watch.events(Event.CHECKPOINT_WRITTEN)]
+    assert {line["step"] for line in resumed} <= set(written)
+    assert written[-1] == 400
+    assert not list(Path(run.folder.checkpoints).glob(".writing-*"))
