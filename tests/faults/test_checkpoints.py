@@ -5,19 +5,25 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from danaus.app.events import Event
 from danaus.core.clock import Deadline
+from danaus.ft.lineage import merge, verify
 from danaus.ft.observer import Observer
 from danaus.testing.faults import Pace, WaitForDisk
 from danaus.testing.runs import Shape, finish, running, small_run
 from danaus.testing.watching import RunWatch
 from danaus.train import checkpoint
 from danaus.train.checkpoint import Checkpoints
-from danaus.train.config import CheckpointConfig
+from danaus.train.config import CheckpointConfig, ParallelConfig
+from danaus.train.metrics import read_metrics
+from danaus.train.plain import run_plain
 from danaus.train.trainer import Trainer
 
 STEPS = 12
@@ -43,7 +49,7 @@ def before(name, is_it):
 def in_the_middle_of_the_part():
     real = checkpoint.write_part
 
-    def struck(path, snapshot, fingerprint, stop):
+    def struck(path, snapshot, stop):
         asked = []
 
         def stop_or_die():
@@ -52,7 +58,7 @@ def in_the_middle_of_the_part():
                 die()
             return stop()
 
-        return real(path, snapshot, fingerprint, stop_or_die)
+        return real(path, snapshot, stop_or_die)
 
     checkpoint.write_part = struck
 
@@ -141,7 +147,7 @@ def test_a_disk_that_blocks_delays_no_step_and_the_last_one_is_there_in_the_end(
         assert not watch.events(Event.CHECKPOINT_WRITTEN), "the first is on its way"
         (tmp_path / "go").touch()
         assert going.result(60).sha256 == undisturbed(run)
-    assert skipped[0]["step"] == 12
+    assert skipped[0]["step"] == 8
     written = [line["step"] for line in watch.events(Event.CHECKPOINT_WRITTEN)]
     assert (written[0], written[-1]) == (4, 40)
     assert not watch.deaths() + watch.events(Event.HANG_NOTICED)
@@ -173,3 +179,44 @@ def test_by_time_all_ranks_of_the_writing_replica_write_the_same_step(tmp_path, 
     assert {line["step"] for line in resumed} <= set(written)
     assert written[-1] == 400
     assert not list(Path(run.folder.checkpoints).glob(".writing-*"))
+
+
+def gathered(folder, step, size):
+    """Return the whole state that some ranks wrote, read by the format's own library."""
+    paths = [folder / f"step-{step:06d}" / f"rank-{r}-of-{size}.safetensors" for r in range(size)]
+    parts = [load_file(path) for path in paths]
+    return {
+        name: parts[0][name] if name.startswith("progress") else torch.cat([p[name] for p in parts])
+        for name in parts[0]
+    }
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])
+def test_a_run_that_is_resumed_may_be_sharded_otherwise(tmp_path, before, after):
+    pace = Pace(0.3, until=tmp_path / "never")
+    observers = {f"replica-{n}": (pace,) for n in range(2)}
+    run = small_run(tmp_path / "run", Shape(replicas=2, ranks=before), observers=observers)
+    with running(run) as going:
+        watch = going.watch
+        watch.until("a checkpoint", lambda: watch.events(Event.CHECKPOINT_WRITTEN), 60)
+    step = watch.events(Event.CHECKPOINT_WRITTEN)[-1]["step"]
+    state = gathered(run.folder.checkpoints, step, before)
+    config = replace(run.config, parallel=ParallelConfig(shard=after))
+    result = finish(replace(run.again(), config=config), limit_s=100)
+    assert {line["step"] for line in watch.events(Event.RUN_RESUMED)} == {step}
+    assert result.step == STEPS
+    told = verify(merge(run.folder.ledger_paths()))
+    assert told.ok, told.problems
+    assert any("ranks of a replica" in note.what for note in told.notes)
+    trainer = Trainer(replace(run.config, parallel=ParallelConfig()))
+    trainer.load(state)
+    results = []
+    run_plain(trainer, STEPS - step, results.append)
+    # From there on the bits are those of the new number of ranks.
+    if after == 1:
+        assert result.sha256 == trainer.sha256()
+    else:
+        losses = [each["loss"] for each in read_metrics(run.folder.metrics_path("replica-0"))]
+        expected = [each.loss for each in results]
+        assert losses[-len(expected) :] == pytest.approx(expected, rel=1e-5)

@@ -350,6 +350,7 @@ _MAY_CHANGE = frozenset(
         "grace_s",
         "detached",
         "spares",
+        "parallel.shard",
         "checkpoint.every_s",
         "checkpoint.every_steps",
         "checkpoint.keep",

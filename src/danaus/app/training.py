@@ -112,7 +112,10 @@ class RankTraining:
             member=place.member,
             identity=work.identity,
             samples_per_data_epoch=work.samples_per_data_epoch,
-            environment=self._choice.platform.environment(),
+            environment={
+                **self._choice.platform.environment(),
+                "ranks of a replica": str(place.num_ranks),
+            },
         )
         others = (*(make(work) for make in job.observers), inside)
         with (

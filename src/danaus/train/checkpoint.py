@@ -25,7 +25,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -45,6 +45,7 @@ from danaus.train.checkpoint_file import (
     write_part,
     write_synced,
 )
+from danaus.train.resharding import Pieces
 
 _FINAL = re.compile(r"step-(\d{6,})")
 _PARTIAL = re.compile(r"\.(?:writing|removing)-(\d{6,})-.*")
@@ -64,6 +65,7 @@ class Writer:
         rank: This process's rank in its replica.
         num_ranks: Processes of the replica.
         fingerprint: Of this rank's state (Q-9).
+        pieces: Which tensors it holds some rows of only.
     """
 
     name: str
@@ -71,6 +73,7 @@ class Writer:
     rank: int = 0
     num_ranks: int = 1
     fingerprint: str = ""
+    pieces: Pieces = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -143,13 +146,15 @@ class Checkpoints:
         path = partial / part_name(writer.rank, writer.num_ranks)
         try:
             partial.mkdir(parents=True, exist_ok=True)
-            return write_part(path, snapshot, writer.fingerprint, stop)
+            part = write_part(path, snapshot, stop)
         except FileNotFoundError:
             return Written(step, False, _TAKEN)
         except Cancelled as cancelled:
             return self.abandon(step, writer, str(cancelled))
         except OSError as error:
             return self.abandon(step, writer, f"{partial.name}: {error.strerror or error}")
+        pieces = dict(writer.pieces)
+        return msgspec.structs.replace(part, fingerprint=writer.fingerprint, pieces=pieces)
 
     def finish(self, step: int, part: Part, writer: Writer) -> Written:
         """Let this rank's part count; finish the checkpoint if it is the last part.
@@ -231,17 +236,24 @@ class Checkpoints:
         """Return the newest step whose checkpoint looks whole, 0 if none does; reads no tensor."""
         return max((step for step in self._steps() if self._looks_sound(step)), default=0)
 
-    def verify(self, step: int) -> Manifest:
+    def verify(self, step: int) -> None:
         """Read a whole checkpoint.
 
         Raises:
             CheckpointDamaged: Something is missing or differs from its checksum.
             ConfigError: It belongs to a run with other settings.
         """
-        manifest = self._read_manifest(step)
-        for part in manifest.parts:
-            read_part(self._path(step) / part.name, part)
-        return manifest
+        for _ in self.read_all(step):
+            pass
+
+    def num_ranks(self, step: int) -> int:
+        """Return by how many ranks a checkpoint was written.
+
+        Raises:
+            CheckpointDamaged: Its manifest cannot be read.
+            ConfigError: It belongs to a run with other settings.
+        """
+        return len(self._read_manifest(step).parts)
 
     def read(
         self, step: int, *, rank: int = 0, num_ranks: int = 1
@@ -257,6 +269,16 @@ class Checkpoints:
             if part.name == name:
                 return read_part(self._path(step) / name, part), part.fingerprint
         raise CheckpointDamaged(path=str(self._path(step)), why=f"it has no {name}")
+
+    def read_all(self, step: int) -> Iterator[tuple[Part, dict[str, Tensor]]]:
+        """Return what each rank wrote, one after the other.
+
+        Raises:
+            CheckpointDamaged: Something is missing or differs from its checksum.
+            ConfigError: It belongs to a run with other settings.
+        """
+        for part in self._read_manifest(step).parts:
+            yield part, read_part(self._path(step) / part.name, part)
 
     def _read_manifest(self, step: int) -> Manifest:
         path = self._path(step)

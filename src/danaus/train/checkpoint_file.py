@@ -20,6 +20,7 @@ from torch import Tensor
 from danaus.core.errors import CheckpointDamaged
 from danaus.ft.manifest import TensorFacts
 from danaus.ft.snapshot import Snapshot
+from danaus.train.resharding import Piece
 
 _LENGTH = struct.Struct("<Q")
 _ALIGN_BYTES = 8
@@ -38,12 +39,17 @@ _DTYPES = {
 
 
 class Part(msgspec.Struct, frozen=True):
-    """One rank's file as it should be; ``fingerprint`` is that of the state it was written of."""
+    """One rank's file as it should be.
+
+    ``fingerprint`` is that of the state it was written of; ``pieces`` are the tensors of which it
+    holds some rows only, by name.
+    """
 
     name: str
     num_bytes: int
     checksum: str
     fingerprint: str = ""
+    pieces: dict[str, Piece] = {}
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -74,13 +80,12 @@ class Cancelled(OSError):
     """Nobody wants the file any more that is being written."""
 
 
-def write_part(path: Path, snapshot: Snapshot, fingerprint: str, stop: Callable[[], bool]) -> Part:
+def write_part(path: Path, snapshot: Snapshot, stop: Callable[[], bool]) -> Part:
     """Write a state, sync it, then give the file its name.
 
     Args:
         path: The file.
         snapshot: The state.
-        fingerprint: What the state is known by.
         stop: Asked now and then: nobody wants it any more.
 
     Raises:
@@ -98,7 +103,7 @@ def write_part(path: Path, snapshot: Snapshot, fingerprint: str, stop: Callable[
         file.flush()
         os.fsync(file.fileno())
     fresh.rename(path)
-    return Part(path.name, num_bytes, checksum.hexdigest(), fingerprint)
+    return Part(path.name, num_bytes, checksum.hexdigest())
 
 
 def read_part(path: Path, part: Part) -> dict[str, Tensor]:

@@ -202,12 +202,13 @@ class TrainConfig:
         return SavePlan(save.every_steps, save.every_s, self.step.num_steps)
 
     def identity(self) -> str:
-        """Return a digest of every setting that the bits depend on, the data's place excepted.
+        """Return a digest of every setting that makes it the same training.
 
-        Two runs with one identity, the same text and like platforms make the same bits.
+        The data's place is none of it.  Nor is over how many ranks a replica is sharded, on which
+        the order of sums depends: two runs with one identity, the same text, like platforms and
+        that number the same make the same bits.
         """
         facts = {
-            name: dataclasses.asdict(getattr(self, name))
-            for name in ("model", "optim", "step", "parallel")
+            name: dataclasses.asdict(getattr(self, name)) for name in ("model", "optim", "step")
         }
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from danaus.core.errors import ConfigError
+from danaus.train.resharding import Piece
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -113,6 +114,14 @@ class ShardPlace:
             return full
         parts = full.chunk(self.size, dim=0)
         return parts[self.rank] if self.rank < len(parts) else full[:0]
+
+    def piece(self, parameter: Tensor) -> Piece | None:
+        """Return which rows of ``parameter`` this rank holds; None: it is not cut."""
+        if self.mesh is None or not _sharding().is_sharded(parameter):
+            return None
+        num_rows = parameter.shape[0]
+        each = -(-num_rows // self.size)
+        return Piece(tuple(parameter.shape), min(self.rank * each, num_rows))
 
 
 ALONE = ShardPlace()

@@ -5,7 +5,7 @@ Owns ``ReplicaWork``, which is a ``ft.work.Work``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from torch import Tensor
@@ -17,6 +17,7 @@ from danaus.quorum.messages import Epoch, MemberId
 from danaus.train.checkpoint import Checkpoints, Writer, Written
 from danaus.train.config import TrainConfig
 from danaus.train.parallel import ShardPlace
+from danaus.train.resharding import Pieces, cut_anew
 from danaus.train.saver import Saver
 from danaus.train.trainer import StepResult, Trainer
 
@@ -119,11 +120,25 @@ class ReplicaWork:
 
     def _load(self, step: int) -> None:
         rank, num_ranks = self.place.rank, self.place.num_ranks
+        if self._checkpoints.num_ranks(step) != num_ranks:
+            self._load_cut_anew(step)
+            return
         tensors, known = self._checkpoints.read(step, rank=rank, num_ranks=num_ranks)
         self.trainer.load(tensors)
-        if known and known != (found := self.fingerprint()):
-            why = f"its state's fingerprint is {found}, it was written as {known}"
-            raise CheckpointDamaged(path=f"checkpoint of step {step}", why=why)
+        _compare(step, known, self.fingerprint())
+
+    def _load_cut_anew(self, step: int) -> None:
+        """Load this rank's rows of what another number of ranks has written."""
+        trainer = self.trainer
+        tensors, lack = cut_anew(trainer.state(), trainer.pieces(), self._checked_parts(step))
+        if lack:
+            raise CheckpointDamaged(path=f"checkpoint of step {step}", why=lack)
+        trainer.load(tensors)
+
+    def _checked_parts(self, step: int) -> Iterator[tuple[dict[str, Tensor], Pieces]]:
+        for part, tensors in self._checkpoints.read_all(step):
+            _compare(step, part.fingerprint, self.trainer.fingerprint_of(tensors))
+            yield tensors, part.pieces
 
     def save_note(self) -> SaveNote:
         return self._saver.note()
@@ -197,8 +212,21 @@ class ReplicaWork:
     def _writer(self, epoch: Epoch, fingerprint: str) -> Writer:
         place = self.place
         at = (epoch.term, epoch.n)
-        return Writer(place.replica_id, at, place.rank, place.num_ranks, fingerprint)
+        return Writer(
+            place.replica_id,
+            at,
+            place.rank,
+            place.num_ranks,
+            fingerprint,
+            self.trainer.pieces(),
+        )
 
     def close(self) -> None:
         """End what writes checkpoints."""
         self._saver.close()
+
+
+def _compare(step: int, known: str, found: str) -> None:
+    if known and known != found:
+        why = f"its state's fingerprint is {found}, it was written as {known}"
+        raise CheckpointDamaged(path=f"checkpoint of step {step}", why=why)

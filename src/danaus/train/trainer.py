@@ -35,6 +35,7 @@ from danaus.train.data import ByteText
 from danaus.train.flat import TAIL, FlatLayout
 from danaus.train.optim import AdamW, gradient_norm_square, learning_rate
 from danaus.train.parallel import ALONE, ShardPlace
+from danaus.train.resharding import Piece
 from danaus.train.text import shape_of
 
 Fingerprint = Callable[[Mapping[str, Tensor]], str]
@@ -276,9 +277,23 @@ class Trainer:
                 full = initial_value(name, parameter.shape, seed=seed, num_layers=num_layers)
                 self._local[name].copy_(self.place.cut(full, parameter))
 
+    def pieces(self) -> dict[str, Piece]:
+        """Return which tensors of the state are some rows of a whole, and of what whole."""
+        sharded = {name: self.place.piece(value) for name, value in self._parameters.items()}
+        return {
+            f"{kind}.{name}": piece
+            for kind in ("model", "optim.exp_avg", "optim.exp_avg_sq")
+            for name, piece in sharded.items()
+            if piece is not None
+        }
+
     def fingerprint(self) -> str:
         """Digest parameters and optimiser state, on the device (Q-9)."""
-        return self._fingerprint(self._state)
+        return self.fingerprint_of(self._state)
+
+    def fingerprint_of(self, named: Mapping[str, Tensor]) -> str:
+        """Digest tensors as those of the state are."""
+        return self._fingerprint(named)
 
     def sha256(self) -> str:
         """Digest every byte of this process's state, in the order of the names."""
