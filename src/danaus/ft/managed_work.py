@@ -135,7 +135,7 @@ class ManagedWork:
     def restorable_step(self) -> int:
         return self._first_step
 
-    def save_note(self) -> SaveNote:
+    def save_note(self, step: int) -> SaveNote:
         return SaveNote()
 
     def voted(

@@ -288,7 +288,7 @@ class Participant:
 
     def _vote(self, order: on.CastVote) -> on.Event:
         ballot = self._scrutiny.filled(order.ballot, self._attempt)
-        ballot = msgspec.structs.replace(ballot, save=self._work.save_note())
+        ballot = msgspec.structs.replace(ballot, save=self._work.save_note(ballot.step))
         self._enter(ballot.step, Phase.VOTE)
         try:
             votes = self._crew.vote(ballot)

@@ -171,7 +171,7 @@ class PlainWork:
     def restorable_step(self) -> int:
         return 0
 
-    def save_note(self) -> SaveNote:
+    def save_note(self, step: int) -> SaveNote:
         return SaveNote()
 
     def voted(

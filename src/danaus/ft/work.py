@@ -91,8 +91,8 @@ class Work(Protocol):
         """Return the newest step that ``restore`` can go to (0: the seed's weights)."""
         ...
 
-    def save_note(self) -> SaveNote:
-        """Return what the other members must know of this one's checkpoints (H-5)."""
+    def save_note(self, step: int) -> SaveNote:
+        """Return what the others must know of this one's checkpoints with its vote (H-5)."""
         ...
 
     def voted(

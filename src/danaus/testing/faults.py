@@ -63,7 +63,7 @@ class _Waiting(Observer):
     def committed(self, line: Committed, result: StepResult) -> None:
         deadline = Deadline.after(_DISK_LIMIT_S)
         if line.step % self._every_steps == 1:
-            while self._work.save_note().busy and not deadline.passed:
+            while self._work.save_note(line.step).busy and not deadline.passed:
                 threading.Event().wait(0.005)
 
 

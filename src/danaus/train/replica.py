@@ -140,8 +140,8 @@ class ReplicaWork:
             _compare(step, part.fingerprint, self.trainer.fingerprint_of(tensors))
             yield tensors, part.pieces
 
-    def save_note(self) -> SaveNote:
-        return self._saver.note()
+    def save_note(self, step: int) -> SaveNote:
+        return self._saver.note(step)
 
     def voted(
         self, step: int, fingerprints: Collection[str], notes: Mapping[MemberId, SaveNote]

@@ -71,7 +71,7 @@ class Saver:
         self.tell: Callable[[Written], None] = lambda _: None
         """Told on the saver's thread what became of each."""
         self._decided: tuple[int, Decision] = (0, "no")
-        self._due_at = self._clock.now()
+        self._due_at = self._decided_at = self._clock.now()
         self._cost_s = 0.0
         self._lock = threading.Condition()  # guards what follows
         self._job: _Job | None = None
@@ -85,8 +85,11 @@ class Saver:
 
     # -- what members tell each other ---------------------------------------------------------
 
-    def note(self) -> SaveNote:
-        """Return what the other members must know with this one's vote."""
+    def note(self, step: int) -> SaveNote:
+        """Return what the other members must know with this one's vote on ``step``."""
+        decided, decision = self._decided
+        if decision != "no" and decided < step:  # it is committed; until then it may come again
+            self._due_at = self._decided_at
         with self._lock:
             idle_s = self._clock.now() - self._due_at
             return SaveNote(idle_s, self._cost_s, self._job is not None, self._complete)
@@ -119,13 +122,12 @@ class Saver:
 
     def _decide(self, step: int, notes: Mapping[MemberId, SaveNote]) -> None:
         self._decided = (step, decide(self._plan, step, notes))
-        if self._decided[1] != "no":
-            self._due_at = self._clock.now()
+        self._decided_at = self._clock.now()
 
     def decision(self, step: int) -> Decision:
         """Return whether the state after ``step``, which is committed, is to be written."""
         if self._decided[0] != step:  # an announcement has committed it, not its votes
-            self._decide(step, {self._me: self.note()})
+            self._decide(step, {self._me: self.note(step)})
         return self._decided[1]
 
     # -- writing ------------------------------------------------------------------------------

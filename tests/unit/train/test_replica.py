@@ -67,7 +67,7 @@ def save(work: ReplicaWork, step: int) -> None:
     work.on_checkpoint(told.put)
     print_of_it = work.fingerprint()
     assert work.checkpoint(step, Epoch(1, 1), print_of_it)
-    work.voted(step + 1, {print_of_it}, {work.place.member: work.save_note()})
+    work.voted(step + 1, {print_of_it}, {work.place.member: work.save_note(step + 1)})
     assert told.get(timeout=30) == Written(step, complete=True)
 
 
@@ -84,7 +84,7 @@ def test_the_last_is_written_at_once(work: ReplicaWork) -> None:
     at_step(work, 9)
     assert work.checkpoint_decision(9) == "save"
     work.checkpoint_now(9, Epoch(1, 1), work.fingerprint(), on_wait=lambda: None)
-    assert work.restorable_step() == work.save_note().complete == 9
+    assert work.restorable_step() == work.save_note(10).complete == 9
 
 
 def test_no_tensor_is_read_before_it_is_restored(work: ReplicaWork, tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def make(checkpoints: Checkpoints, told: Told) -> Iterator[Callable[..., Saver]]
 
 def vote(saver: Saver, step: int, fingerprint: str) -> None:
     """All members vote on ``step`` with this fingerprint of the state before it."""
-    saver.voted(step, {fingerprint}, {ME: saver.note()})
+    saver.voted(step, {fingerprint}, {ME: saver.note(step)})
 
 
 def test_what_is_written_is_the_state_at_the_boundary(make, checkpoints, told, disk) -> None:
@@ -134,11 +134,11 @@ def test_the_vote_may_come_before_or_after_the_disk(
             threading.Event().wait(0.005)
         assert part.exists()
         assert checkpoints.latest_sound() == 0, "no vote has said of which state it is"
-    assert saver.note().complete == 0
+    assert saver.note(99).complete == 0
     vote(saver, 3, "f2")
     disk.go_on()
     assert told.until(1) == [Written(2, complete=True)]
-    assert checkpoints.latest_valid() == saver.note().complete == 2
+    assert checkpoints.latest_valid() == saver.note(99).complete == 2
 
 
 def test_one_of_another_state_never_gets_its_name(make, checkpoints, told) -> None:
@@ -156,9 +156,9 @@ def test_while_members_differ_it_waits_and_it_ends_with_votes_that_did_not_come(
 ) -> None:
     saver = make()
     saver.save(2, state(2), writer(2))
-    saver.voted(3, {"f2", "f-other"}, {ME: saver.note()})
-    assert saver.note().busy
-    saver.voted(4, {"f3"}, {ME: saver.note()})  # step 3 was committed by an announcement
+    saver.voted(3, {"f2", "f-other"}, {ME: saver.note(3)})
+    assert saver.note(99).busy
+    saver.voted(4, {"f3"}, {ME: saver.note(4)})  # step 3 was committed by an announcement
     (written,) = told.until(1)
     assert "did not all come" in written.reason
     assert not list(checkpoints.folder.iterdir())
@@ -222,7 +222,7 @@ def test_what_is_being_written_as_the_run_goes_back_is_void(
     (written,) = told.until(1)
     assert (written.complete, written.reason) == (False, "the run goes back to step 4")
     assert checkpoints.latest_sound() == 0
-    assert saver.note().complete == 4
+    assert saver.note(99).complete == 4
 
 
 def test_a_replica_that_learned_drops_only_what_no_vote_has_settled(
@@ -238,8 +238,8 @@ def test_a_replica_that_learned_drops_only_what_no_vote_has_settled(
 
 def test_what_others_know_to_be_complete_is_passed_on(make) -> None:
     saver, other = make(), MemberId("r1", 0, 0)
-    saver.voted(3, {"f2"}, {ME: saver.note(), other: SaveNote(complete=2)})
-    assert saver.note().complete == 2
+    saver.voted(3, {"f2"}, {ME: saver.note(3), other: SaveNote(complete=2)})
+    assert saver.note(99).complete == 2
 
 
 def test_the_last_waits_for_the_one_before(make, checkpoints, told, disk) -> None:
@@ -272,10 +272,13 @@ def test_time_and_cost_are_measured(make, disk) -> None:
     clock = ManualClock()
     saver = make(plan=SavePlan(every_s=100.0, last_step=99), clock=clock)
     clock.advance(100.0)
-    assert saver.note().idle_s == 100.0
+    assert saver.note(3).idle_s == 100.0
+    vote(saver, 3, "f2")  # in vain: the step is tried again
+    clock.advance(1.0)
     vote(saver, 3, "f2")
     assert saver.decision(3) == "save"
-    assert saver.note().idle_s == 0.0
+    clock.advance(2.0)
+    assert saver.note(4).idle_s == 2.0
 
 
 def test_whoever_ends_leaves_no_thread_and_nothing_half(make, checkpoints, told) -> None:
