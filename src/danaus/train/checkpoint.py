@@ -34,7 +34,6 @@ from torch import Tensor
 from danaus.core.errors import CheckpointDamaged, ConfigError
 from danaus.ft.snapshot import Snapshot, SnapshotRoom
 from danaus.train.checkpoint_file import (
-    Cancelled,
     Manifest,
     Part,
     part_name,
@@ -132,6 +131,7 @@ class Checkpoints:
         step: int,
         snapshot: Snapshot,
         writer: Writer,
+        *,
         stop: Callable[[], bool] = lambda: False,
     ) -> Part | Written:
         """Write this rank's part, which counts once ``finish`` is called; or why it is not there.
@@ -149,10 +149,10 @@ class Checkpoints:
             part = write_part(path, snapshot, stop)
         except FileNotFoundError:
             return Written(step, False, _TAKEN)
-        except Cancelled as cancelled:
-            return self.abandon(step, writer, str(cancelled))
         except OSError as error:
             return self.abandon(step, writer, f"{partial.name}: {error.strerror or error}")
+        if part is None:
+            return self.abandon(step, writer, "nobody wants it any more")
         pieces = dict(writer.pieces)
         return msgspec.structs.replace(part, fingerprint=writer.fingerprint, pieces=pieces)
 

@@ -76,12 +76,8 @@ def part_name(rank: int, num_ranks: int) -> str:
     return f"rank-{rank}-of-{num_ranks}.safetensors"
 
 
-class Cancelled(OSError):
-    """Nobody wants the file any more that is being written."""
-
-
-def write_part(path: Path, snapshot: Snapshot, stop: Callable[[], bool]) -> Part:
-    """Write a state, sync it, then give the file its name.
+def write_part(path: Path, snapshot: Snapshot, stop: Callable[[], bool]) -> Part | None:
+    """Write a state, sync it, then give the file its name; return None if it was stopped.
 
     Args:
         path: The file.
@@ -89,14 +85,14 @@ def write_part(path: Path, snapshot: Snapshot, stop: Callable[[], bool]) -> Part
         stop: Asked now and then: nobody wants it any more.
 
     Raises:
-        OSError: The disk refuses, or it was stopped.
+        OSError: The disk refuses.
     """
     checksum, num_bytes = xxhash.xxh3_128(), 0
     fresh = _fresh(path)
     with fresh.open("wb") as file:
         for data in _bytes_of(snapshot):
             if stop():
-                raise Cancelled("nobody wants it any more")
+                return None
             checksum.update(data)
             num_bytes += len(data)
             file.write(data)

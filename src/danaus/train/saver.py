@@ -204,7 +204,7 @@ class Saver:
     def _write_part(self, job: _Job, snapshot: Snapshot) -> Part | Written:
         try:
             return self._checkpoints.write_part(
-                job.step, snapshot, job.writer, lambda: bool(job.dropped)
+                job.step, snapshot, job.writer, stop=lambda: bool(job.dropped)
             )
         finally:
             self._room.give_back(snapshot)
