@@ -149,7 +149,8 @@ def test_a_disk_that_blocks_delays_no_step_and_the_last_one_is_there_in_the_end(
     assert skipped[:2] == [8, 12]
     written = [line["step"] for line in watch.events(Event.CHECKPOINT_WRITTEN)]
     assert (written[0], written[-1]) == (4, 40)
-    assert not watch.deaths() + watch.events(Event.HANG_NOTICED)
+    assert not watch.deaths()
+    assert not watch.events(Event.HANG_NOTICED)
     trainer = Trainer(run.config)
     assert Checkpoints(run.folder.checkpoints, identity=trainer.identity).latest_valid() == 40
 
@@ -161,7 +162,7 @@ def test_by_time_all_ranks_of_the_writing_replica_write_the_same_step(tmp_path, 
     observers = {f"replica-{n}": (pace,) for n in range(2)}
     run = small_run(
         tmp_path / "run",
-        Shape(replicas=2, ranks=2, steps=60),
+        Shape(replicas=2, ranks=2, steps=24),
         observers=observers,
         checkpoint=CheckpointConfig(every_s=0.5),
     )
@@ -176,7 +177,7 @@ def test_by_time_all_ranks_of_the_writing_replica_write_the_same_step(tmp_path, 
         assert going.result(100).sha256 == undisturbed(run)
     written = [line["step"] for line in watch.events(Event.CHECKPOINT_WRITTEN)]
     assert {line["step"] for line in resumed} <= set(written)
-    assert written[-1] == 60
+    assert written[-1] == 24
     assert not list(Path(run.folder.checkpoints).glob(".writing-*"))
 
 
