@@ -47,15 +47,16 @@ def cut_anew(
             source = theirs.get(name) or Piece(tuple(tensor.shape), 0)
             if source.shape != whole.shape or tensor.dtype != made[name].dtype:
                 return made, f"{name} is {tensor.dtype}{list(source.shape)} in it"
-            num_rows[name] += _copy_rows(made[name], whole.start, tensor, source.start)
+            num_rows[name] += _copy_rows((made[name], whole.start), (tensor, source.start))
     for name, tensor in made.items():
         if num_rows[name] < tensor.shape[0]:
             return made, f"it lacks rows of {name}"
     return made, ""
 
 
-def _copy_rows(to: Tensor, to_start: int, source: Tensor, start: int) -> int:
-    """Copy the rows that both hold; return how many."""
+def _copy_rows(into: tuple[Tensor, int], out_of: tuple[Tensor, int]) -> int:
+    """Copy the rows that both hold, each from its first one on; return how many."""
+    (to, to_start), (source, start) = into, out_of
     first = max(to_start, start)
     end = min(to_start + to.shape[0], start + source.shape[0])
     if end <= first:
