@@ -19,6 +19,7 @@ from danaus.app.chaos_schedule import Schedule, Seen
 from danaus.app.chaos_strike import TICK_S, Network, Striker
 from danaus.app.chaos_victims import Victims
 from danaus.app.chaos_view import RunView
+from danaus.app.crew_file import read_crew
 from danaus.app.door import Door
 from danaus.app.events import FaultKind
 from danaus.app.run_folder import RunFolder
@@ -59,10 +60,9 @@ class Campaign:
         self.striker = Striker(
             self._victims, self.record, self._journal, door=Door(folder), network=network, say=say
         )
-        names = [f"replica-{place}" for place in range(len(fleet.hosts))]
-        self._view = RunView(folder, names, since=since)
+        self._folder, self._fleet, self._num_at_once = folder, fleet, 0
+        self._view = RunView(folder, self._names(), since=since)
         self._began_s: float | None = None
-        self._fleet, self._num_at_once = fleet, 0
 
     def take_planned(self) -> tuple[Fault, ...]:
         """Return the faults that their victims are to be told of before they start."""
@@ -88,6 +88,7 @@ class Campaign:
 
     def look(self) -> None:
         """Look once, strike with what is due, and go on with what lasts."""
+        self._view.follow(self._names())
         self._view.look()
         if self._view.has_begun:
             now_s = time.monotonic()
@@ -138,6 +139,12 @@ class Campaign:
     def is_over(self) -> bool:
         """Whether nothing is left of the plan but what victims wait to do to themselves."""
         return self._schedule.is_over and not self.striker.is_lasting
+
+    def _names(self) -> list[str]:
+        """Return the replicas that are to train now: a run may be scaled while it is struck."""
+        crew = read_crew(self._folder.control)
+        places = range(len(self._fleet.hosts)) if crew is None else crew.places
+        return [f"replica-{place}" for place in places]
 
     def close(self) -> None:
         """Close the files."""

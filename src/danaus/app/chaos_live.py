@@ -13,6 +13,7 @@ from danaus.app.chaos import FaultPlan
 from danaus.app.chaos_lab import network_for
 from danaus.app.chaos_strike import Striker
 from danaus.app.chaos_victims import Victims
+from danaus.app.chaos_view import started_at
 from danaus.app.run_folder import RunFolder
 from danaus.app.settings import RunConfig, fleet_of
 from danaus.app.stopping import StopSignals
@@ -40,7 +41,8 @@ def strike_live(folder: RunFolder, plan: FaultPlan, settings: RunConfig) -> int:
             f"{os.path.relpath(folder.path)} does not go on: no process of it is alive",
             "danaus chaos strikes a run while it trains",
         )
-    campaign = Campaign(folder, plan, fleet, network=network, say=_say)
+    since = started_at(folder)
+    campaign = Campaign(folder, plan, fleet, network=network, since=since, say=_say)
     with campaign, StopSignals() as signals:
         campaign.tell_planned()
         campaign.run(threading.Event(), lambda: signals.asked is not None or not alive.lately())

@@ -8,14 +8,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from danaus.app.events import Event
 from danaus.app.line_tail import LineTail
 from danaus.app.run_folder import RunFolder
+from danaus.app.run_record import happening
 from danaus.core.clock import time_of_day
 
 _APART_STEPS = 2
 """How far the files of two replicas that train together may be apart."""
 _BACK_STEPS = 3
 """So many steps a replica commits after a fault before it counts as back: one was under way."""
+
+
+def started_at(folder: RunFolder) -> float:
+    """Return when the run was started or resumed last: what was committed before may be undone."""
+    told = (happening(line) for line in LineTail(folder.journal_path).new_lines())
+    return max((e.time for e in told if e is not None and e.name == Event.RUN_STARTED), default=0.0)
 
 
 class RunView:
@@ -30,11 +38,23 @@ class RunView:
     def __init__(
         self, folder: RunFolder, replica_ids: Sequence[str], *, since: float = 0.0
     ) -> None:
-        self._tails = {name: LineTail(folder.metrics_path(name)) for name in replica_ids}
+        self._folder = folder
+        self._tails: dict[str, LineTail] = {}
         self._last: dict[str, dict[str, Any]] = {}
         self._since = since
         self._marked_at = 0.0
-        self._num_after: dict[str, int] = dict.fromkeys(replica_ids, _BACK_STEPS)
+        self._num_after: dict[str, int] = {}
+        self.follow(replica_ids)
+
+    def follow(self, replica_ids: Sequence[str]) -> None:
+        """These are the run's replicas from now on: it was scaled, or one was drained."""
+        for name in self._tails.keys() - set(replica_ids):
+            del self._tails[name], self._num_after[name]
+            self._last.pop(name, None)
+        for name in replica_ids:
+            if name not in self._tails:
+                self._tails[name] = LineTail(self._folder.metrics_path(name))
+                self._num_after[name] = _BACK_STEPS
 
     def look(self) -> None:
         """Read what is new."""

@@ -253,7 +253,8 @@ class ReplicaKeeper:
             DanausError: It is not there, does not train yet, or does not answer.
         """
         if self._procs is None or self._workers is None:
-            raise SupervisionError(self.replica_id, "it is being started")
+            why = "it has left" if self._has_left else "it is being started"
+            raise SupervisionError(self.replica_id, why)
         worker = self._workers.slice(ranks=fault.rank or 0)
         try:
             await asyncio.wait_for(worker.strike.call_one(fault).as_asyncio(), _STRIKE_LIMIT_S)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from danaus.app.chaos_view import RunView
+from danaus.app.chaos_view import RunView, started_at
 from danaus.app.run_folder import RunFolder
 
 NAMES = ("replica-0", "replica-1")
@@ -61,6 +61,18 @@ def test_after_a_fault_all_are_back_once_each_has_committed_some_steps(story):
     assert story.view.all_members
 
 
+def test_who_was_drained_is_not_waited_for_and_who_was_added_is(story):
+    story.step(1, *NAMES)
+    story.view.follow(["replica-0"])
+    story.step(2, "replica-0")
+    assert story.view.all_members
+
+    story.view.follow(["replica-0", "replica-2"])
+    assert not story.view.all_members
+    story.step(3, "replica-0", "replica-2")
+    assert story.view.all_members
+
+
 def test_a_step_falls_where_the_run_goes_back_to_a_checkpoint(story):
     now = time.time()
     story.step(9, *NAMES, at=now + 1)
@@ -76,3 +88,14 @@ def test_what_was_written_before_a_run_went_on_tells_nothing(story):
     story.step(10, *NAMES, at=300.0)
     later.look()
     assert later.step == 10
+
+
+def test_a_run_began_when_it_was_resumed_last(story):
+    assert started_at(story.folder) == 0.0
+    lines = [
+        {"event": "run_started", "at": 5.0, "mono": 1.0, "resume": False},
+        {"event": "run_started", "at": 9.0, "mono": 2.0, "resume": True},
+        {"event": "run_stopped", "at": 11.0, "mono": 3.0},
+    ]
+    story.folder.journal_path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert started_at(story.folder) == 9.0
