@@ -60,6 +60,9 @@ class Narrator:
         self.members = 0
         """Replicas that took part in the newest committed step."""
         if skip_past:
+            # Also of replicas that have left or were added: one may start again under its name.
+            for path in folder.metrics_path("any").parent.glob("*.jsonl"):
+                self._metrics.setdefault(path.stem, LineTail(path))
             for tail in (self._journal, *self._metrics.values()):
                 tail.new_lines()
 
@@ -137,11 +140,18 @@ class Narrator:
         return known != now
 
     def _blamed(self, event: Happening) -> str:
-        """Return words for a death that danaus did not cause."""
+        """Return words for a death that danaus did not cause.
+
+        The kernel counts for the whole machine whom it ends for want of memory, so where a fault
+        on purpose explains the death, that count explains nothing.
+        """
         if event.name != Event.PROCESS_EXITED or not event.text("signal"):
             return ""
         struck = (event.replica, event.incarnation) in self._struck
-        return "" if struck or event.text("kind") == "hang" else ": a fault from outside"
+        if struck or event.text("kind") == "hang":
+            return ""
+        wants_memory = event.text("reason").startswith(OUT_OF_MEMORY)
+        return f": most likely {OUT_OF_MEMORY}" if wants_memory else ": a fault from outside"
 
     def _tell_quorum(self, event: Happening) -> None:
         now = {replica_of(m): incarnation_of(m) for m in event.names("members")}
@@ -189,8 +199,6 @@ def _exit_words(event: Happening) -> str:
         return f"{_worker(event)} is gone with its host"
     how = event.text("signal") or f"exit code {event.text('exit_code')}"
     why = ", as it hung" if event.text("kind") == "hang" else ""
-    if event.text("reason").startswith(OUT_OF_MEMORY):
-        why = f", {OUT_OF_MEMORY}"
     return f"{_worker(event)} is dead ({how}{why})"
 
 

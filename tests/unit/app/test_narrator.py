@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 from pathlib import Path
@@ -50,12 +51,26 @@ def test_a_start_is_told(story: StoryTeller) -> None:
     assert "replica-0, replica-1 and replica-2 train (quorum 1.1)" in out.getvalue()
 
 
+def test_what_was_written_before_a_resume_is_not_told_of_any_replica(story: StoryTeller) -> None:
+    out = io.StringIO()
+    progress = Progress(100, 3, console=Console(file=out, width=200))
+    folder = RunFolder(story.path)
+    line = {"step": 30, "loss": 1.0, "mono": 1.0, "num_tokens": 9, "num_replicas": 3}
+    folder.metrics_path("replica-2").write_text(json.dumps(line) + "\n")
+    narrator = Narrator(folder, ("replica-0",), progress, skip_past=True)
+    story.record("process_started", replica="replica-2", incarnation=1, pid=4711, rank=0)
+    narrator.poll()
+
+    assert "replica-2 started again: pid 4711" in out.getvalue()
+    assert narrator.step == 0, "replica-2 has taken no step since"
+
+
 def test_a_death_from_outside_is_told_apart(story: StoryTeller, tell) -> None:
     death = {"replica": "replica-1", "rank": 0, "incarnation": 0, "signal": "SIGKILL"}
     story.record(
         "fault_injected", kind="kill", target="replica-1", incarnation=0, text="kill -9 it"
     )
-    story.record("process_exited", **death, expected=False)
+    story.record("process_exited", **death, expected=False, reason="out of memory, most")
     story.record("process_exited", **{**death, "incarnation": 1}, expected=False)
     story.record("process_exited", **{**death, "incarnation": 2, "rank": 1}, expected=True)
 
@@ -65,7 +80,7 @@ def test_a_death_from_outside_is_told_apart(story: StoryTeller, tell) -> None:
         "FAULT kill -9 it",
         "replica-1 is dead (SIGKILL)",
         "replica-1 is dead (SIGKILL): a fault from outside",
-        "replica-1 is dead (SIGKILL, out of memory): a fault from outside",
+        "replica-1 is dead (SIGKILL): most likely out of memory",
     ]
 
 
