@@ -8,7 +8,7 @@ rank; the loss curves are compared as numbers.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from rich.table import Table
@@ -18,6 +18,8 @@ from danaus.app.run_record import Commit, RunRecord, tokens_per_s
 from danaus.app.timeline import faults
 
 _SHOWN_STEPS = 8
+_FIX_THE_BITS = ("model", "data", "optim", "step", "parallel", "platform")
+"""Sections of settings of which the bits are a function."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,19 @@ class Comparison:
         last = self.common_steps[-1]
         (fingerprint,) = _fingerprints(self.a, last)[min(_fingerprints(self.a, last))]
         return f"SAME BITS in all {len(self.common_steps)} steps, {fingerprint} after step {last}"
+
+    def unlike_settings(self) -> list[str]:
+        """Return the settings that differ and that the bits depend on, with both values."""
+        sections = [
+            (each, self.a.config.get(each), self.b.config.get(each)) for each in _FIX_THE_BITS
+        ]
+        return [
+            f"{section}.{name} is {a[name]} in {self.a.name} and {b[name]} in {self.b.name}"
+            for section, a, b in sections
+            if isinstance(a, Mapping) and isinstance(b, Mapping)
+            for name in sorted(a.keys() & b.keys())
+            if a[name] != b[name]
+        ]
 
     def largest_loss_difference(self) -> tuple[int, float]:
         """Return the step with the largest difference of losses, and that difference."""

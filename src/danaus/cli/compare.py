@@ -43,5 +43,7 @@ def run(arguments: list[str]) -> int:
     for record in (comparison.a, comparison.b):
         for note in record.notes:
             console.print(f"note on {record.name}: {note}", markup=False)
+    for words in comparison.unlike_settings():
+        console.print(f"another training: {words}", markup=False)
     console.print(f"\n{comparison.verdict}", markup=False)
     return 0 if comparison.same else 1

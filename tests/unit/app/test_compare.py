@@ -55,6 +55,15 @@ def test_the_first_differing_step_is_named(tmp_path: Path) -> None:
     assert comparison.largest_loss_difference()[1] > 3
 
 
+def test_settings_that_make_it_another_training_are_named(tmp_path: Path) -> None:
+    a, b = _runs(tmp_path)
+    (a / "config.toml").write_text("replicas = 3\n[step]\nnum_steps = 20\nseed = 1\n")
+    (b / "config.toml").write_text("replicas = 4\n[step]\nnum_steps = 90\nseed = 1\n")
+
+    assert _compare((a, b)).unlike_settings() == ["step.num_steps is 20 in a and 90 in b"]
+    assert _compare((a, a)).unlike_settings() == []
+
+
 def test_replicas_that_disagree_within_a_run_are_a_difference(tmp_path: Path) -> None:
     a, b = _runs(tmp_path)
     _edit(b / "ledger" / "replica-1-0.jsonl", 11, fingerprint="0bad")
