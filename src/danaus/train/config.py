@@ -81,7 +81,7 @@ class OptimConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class StepConfig:
-    """The constant global batch and how it is shared (T-3, T-4).
+    """The constant global batch and how it is shared.
 
     Args:
         num_microbatches: Microbatches of one step, whoever computes them.
@@ -150,7 +150,7 @@ class ParallelConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointConfig:
-    """When the state is written to disk (H-5).
+    """When the state is written to disk.
 
     Args:
         every_steps: Steps from one to the next; 0: by time.
