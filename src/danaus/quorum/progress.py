@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from danaus.quorum.messages import MemberId
@@ -165,14 +165,27 @@ class StallJudge:
     _rebuilt: _Rebuild | None = None
     _storm: frozenset[MemberId] = frozenset()
     _pardoned_at: float = -math.inf
+    _began_at: float | None = None
+    _unheard: bool = False
 
-    def observe(self, seen: Mapping[MemberId, Observation], now: float) -> tuple[Verdict, ...]:
+    def observe(
+        self,
+        seen: Mapping[MemberId, Observation],
+        now: float,
+        *,
+        members: Collection[MemberId] = (),
+    ) -> tuple[Verdict, ...]:
         """Take in positions that were read at one moment and return what they mean.
 
         Args:
             seen: By process; others keep what was seen of them last.
             now: Seconds on one monotonic clock.
+            members: Who takes part and lives.  A judge that has just begun has not seen all of
+                them, and one of the others may be what those wait for that it has seen.
         """
+        self._began_at = now if self._began_at is None else self._began_at
+        new = now - self._began_at <= self.settings.unseen_s
+        self._unheard = new and any(m not in self._tracks and m not in seen for m in members)
         for member, observation in seen.items():
             self._take(member, self._unmasked(observation), now)
         return self._judge(now)
@@ -270,7 +283,9 @@ class StallJudge:
         return self._suspect(sorted(m for m in stalled if m in last or m not in running), now)
 
     def _unseen(self, now: float) -> bool:
-        """Tell whether a process is neither seen nor known to be gone."""
+        """Tell whether a process is neither seen, or not yet, nor known to be gone."""
+        if self._unheard:
+            return True
         settings = self.settings
         ages = (now - track.at for track in self._tracks.values())
         return any(settings.stale_s < age <= settings.unseen_s for age in ages)

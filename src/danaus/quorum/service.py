@@ -261,7 +261,7 @@ class QuorumService:
                 quiet = self._machine.quiet(member, now)
                 self._progress[member] = progress_of(position)
                 observations[member] = observation_of(position, quiet)
-        for verdict in self._judge.observe(observations, now):
+        for verdict in self._judge.observe(observations, now, members=self._machine.members):
             if isinstance(verdict, Suspect):
                 self._note_hang(verdict)
                 self._feed(HangSuspected(verdict.member, verdict.reason))

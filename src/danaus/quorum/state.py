@@ -112,6 +112,12 @@ class QuorumMachine:
         """Tell whether a process is dead or out of reach."""
         return self._s.roster.lost(member)
 
+    @property
+    def members(self) -> tuple[MemberId, ...]:
+        """The living members of the last quorum."""
+        previous = self._s.previous
+        return tuple(m for m in previous.members if not self.is_lost(m)) if previous else ()
+
     def quiet(self, member: MemberId, now: float) -> Quiet | None:
         """Return how long nothing has come from a process; None: it is not known."""
         process = self._s.roster.processes.get(member)

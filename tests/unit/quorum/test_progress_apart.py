@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from danaus.quorum.progress import ProgressSettings, RebuildGroup, StallJudge, Suspect
+from danaus.quorum.progress import (
+    Observation,
+    ProgressSettings,
+    Quiet,
+    RebuildGroup,
+    StallJudge,
+    Suspect,
+)
 
 from .test_progress import COMPUTE, JOIN, REDUCE, VOTE, A, B, C, Fleet, suspects
 
@@ -61,3 +68,28 @@ def test_one_alone_in_an_exchange_has_the_group_rebuilt_first(named: StallJudge)
     (hung,) = fleet.wait(5.0)
     assert isinstance(hung, Suspect), "who does not leave a group that is rebuilt hangs"
     assert hung.member == A
+
+
+def stands_at(step: int, phase: int, collective: int, *, still_s: float) -> Observation:
+    together = phase in (REDUCE, VOTE)
+    return Observation(
+        (step, phase, collective), still_s, together=together, quiet=Quiet(0.0, None)
+    )
+
+
+def test_a_judge_that_has_just_begun_waits_until_it_has_seen_whom_the_others_wait_for(
+    named: StallJudge,
+) -> None:
+    waiting = {A: stands_at(7, REDUCE, 2, still_s=3.3)}
+    assert named.observe(waiting, 100.0, members=(A, B, C)) == ()
+    waiting[B] = stands_at(7, REDUCE, 2, still_s=3.4)
+    assert named.observe(waiting, 100.1, members=(A, B, C)) == ()
+    seen = {**waiting, C: stands_at(7, COMPUTE, 0, still_s=3.5)}
+    (verdict,) = named.observe(seen, 100.2, members=(A, B, C))
+    assert isinstance(verdict, Suspect)
+    assert verdict.member == C
+
+
+def test_one_that_computes_is_suspected_by_a_judge_that_has_just_begun(named: StallJudge) -> None:
+    (verdict,) = named.observe({A: stands_at(7, COMPUTE, 0, still_s=3.3)}, 100.0, members=(A, B, C))
+    assert isinstance(verdict, Suspect)
