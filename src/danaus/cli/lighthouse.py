@@ -46,7 +46,8 @@ class LighthouseCommand:
         heal: Let replicas whose bits differ heal; else a divergence ends the run.
         replace_stragglers: A replica that is persistently slow makes room for another.
         resume: Nothing of the run is alive: go on from a checkpoint in a new term.
-        standby: Take over when the one that leads does not renew its lease.
+        standby: Let another lead at first, where nobody has led yet.  Whoever finds another leading
+            waits and takes over once that one's lease is over, with this option or without it.
         lease: Where candidates agree on who leads: file (in the state's folder), file:/FOLDER,
             etcd:http://HOST:2379/KEY, kubernetes:NAMESPACE/NAME, or none.
         lease_s: How long a lease counts that is not renewed.
