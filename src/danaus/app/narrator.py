@@ -148,7 +148,7 @@ class Narrator:
         if event.name != Event.PROCESS_EXITED or not event.text("signal"):
             return ""
         struck = (event.replica, event.incarnation) in self._struck
-        if struck or event.text("kind") == "hang":
+        if struck or event.text("kind") == "hang" or _was_silent(event):
             return ""
         wants_memory = event.text("reason").startswith(OUT_OF_MEMORY)
         return f": most likely {OUT_OF_MEMORY}" if wants_memory else ": a fault from outside"
@@ -194,11 +194,18 @@ def _s(names: Sized) -> str:
     return "s" if len(names) == 1 else ""
 
 
+def _was_silent(event: Happening) -> bool:
+    """Tell whether danaus ended it because no heartbeat came."""
+    return event.text("reason").startswith("silent for ")
+
+
 def _exit_words(event: Happening) -> str:
     if event.text("kind") == "host_lost":
         return f"{_worker(event)} is gone with its host"
     how = event.text("signal") or f"exit code {event.text('exit_code')}"
     why = ", as it hung" if event.text("kind") == "hang" else ""
+    if _was_silent(event):
+        why = f", {event.text('reason').partition(' (')[0]}"
     return f"{_worker(event)} is dead ({how}{why})"
 
 

@@ -75,12 +75,15 @@ def test_a_death_from_outside_is_told_apart(story: StoryTeller, tell) -> None:
     story.record("process_exited", **{**death, "incarnation": 2, "rank": 1}, expected=True)
 
     story.record("process_exited", **{**death, "incarnation": 3}, reason="out of memory, most")
+    silent = "silent for 5.0 s (its process was ended by SIGKILL)"
+    story.record("process_exited", **{**death, "incarnation": 4}, reason=silent)
 
     assert tell() == [
         "FAULT kill -9 it",
         "replica-1 is dead (SIGKILL)",
         "replica-1 is dead (SIGKILL): a fault from outside",
         "replica-1 is dead (SIGKILL): most likely out of memory",
+        "replica-1 is dead (SIGKILL, silent for 5.0 s)",
     ]
 
 
