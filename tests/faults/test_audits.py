@@ -45,7 +45,7 @@ def run_of(path, replicas, *, ranks=1, **wrong):
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_one_that_computes_wrongly_is_named_and_what_comes_out_is_right(
     tmp_path, undisturbed, ranks
 ):

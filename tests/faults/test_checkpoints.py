@@ -80,6 +80,8 @@ MOMENTS = {
     "rename": (lambda: before("sync_folder", lambda path: ".writing" in path.name), 4),
     "named": (before_its_name_is_safe, 8),
 }
+DAILY = ("part", "rename")
+"""The others are left to the nightly command."""
 
 
 class Dies:
@@ -95,7 +97,10 @@ class Dies:
 
 
 @pytest.mark.timeout(150)
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize(
+    "moment",
+    [pytest.param(each, marks=[] if each in DAILY else pytest.mark.slow) for each in MOMENTS],
+)
 def test_killed_at_any_moment_of_the_write_it_goes_on_from_a_whole_one(
     moment, tmp_path, undisturbed
 ):
@@ -164,6 +169,7 @@ def gathered(folder, step, size):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize(("before", "after"), [(2, 1)])
 def test_a_run_that_is_resumed_may_be_sharded_otherwise(tmp_path, before, after):

@@ -87,6 +87,7 @@ def test_the_last_member_writes_a_checkpoint_before_it_ends(paced, undisturbed, 
         assert going.result(120).sha256 == undisturbed(run)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_who_is_killed_or_hangs_while_it_leaves_is_dead_like_any_other(
     paced, undisturbed, tmp_path
@@ -115,6 +116,7 @@ def test_who_is_killed_or_hangs_while_it_leaves_is_dead_like_any_other(
         assert going.result(120).sha256 == undisturbed(run)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_two_leave_at_once_and_one_while_the_service_is_away(paced, undisturbed, tmp_path):
     run = paced(Shape(replicas=3, leaves=3, steps=100))

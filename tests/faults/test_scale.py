@@ -74,6 +74,7 @@ def test_a_run_that_is_resumed_has_the_replicas_that_it_was_scaled_to(paced, und
     assert [line["replicas"] for line in again] == [["replica-0", "replica-1"]]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_death_while_the_run_is_scaled_changes_nothing(paced, undisturbed, tmp_path):
     run = paced(Shape(replicas=3, leaves=3, steps=100))

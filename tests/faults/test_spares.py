@@ -50,6 +50,7 @@ def test_a_spare_becomes_the_replica_that_died_and_another_spare_is_started(
         assert going.result(120).sha256 == undisturbed(run)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_spare_that_dies_is_replaced_and_chaos_finds_a_replica_that_was_one(
     undisturbed, tmp_path

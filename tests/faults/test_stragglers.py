@@ -61,6 +61,7 @@ def test_one_that_computes_slowly_is_named(tmp_path, undisturbed):
     assert not watch.events(Event.PROCESS_EXITED)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_one_that_stays_slow_makes_room_for_another_at_a_boundary(tmp_path, undisturbed):
     slow = Forward(first_s=5 * FORWARD_S, mark=tmp_path / "was-slow")

@@ -82,6 +82,7 @@ def test_a_learner_that_dies_on_the_way_discards_nothing(run, undisturbed, momen
     assert num_holds(watch) <= 2
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_donor_that_dies_while_it_serves_is_done_without(run, undisturbed):
     """It learns in its turn, from those that are left."""
@@ -94,6 +95,7 @@ def test_a_donor_that_dies_while_it_serves_is_done_without(run, undisturbed):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_the_service_may_die_meanwhile(run, undisturbed):
     with running(run()) as going:

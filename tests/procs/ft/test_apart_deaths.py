@@ -118,7 +118,7 @@ def test_three_processes_come_to_what_is_computed_by_hand(run):
     assert all(outcomes(run, name) == committed(1, LAST, 3) for name in "abc")
 
 
-@pytest.mark.parametrize("mode", ["in_delay", "before_vote"])
+@pytest.mark.parametrize("mode", [pytest.param("in_delay", marks=pytest.mark.slow), "before_vote"])
 def test_one_that_dies_before_it_votes_is_left_out_and_the_others_lose_nothing(run, mode):
     begin(run, a="lives", b=mode, c="lives")
     run.until(lambda: all(outcomes(run, name)[FATAL - 1 :] for name in "ac"))
@@ -144,6 +144,7 @@ def test_one_that_dies_after_its_vote_is_in_the_mean(run):
         assert ("committed", LAST, 2) in outcomes(run, name)
 
 
+@pytest.mark.slow
 def test_one_that_is_killed_and_comes_back_learns_all_and_takes_part(run):
     """What travels is quantised; all have the same all the same."""
     mode = "endless_int8"

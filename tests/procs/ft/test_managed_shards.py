@@ -42,7 +42,7 @@ def ends(run, name, word):
     return [run.said(name, f"{rank} {word}").split()[2:] for rank in range(RANKS)]
 
 
-@pytest.mark.parametrize("mode", ["fsdp", "wrapped", "tp"])
+@pytest.mark.parametrize("mode", ["fsdp", pytest.param("wrapped", marks=pytest.mark.slow), "tp"])
 def test_two_replicas_of_two_ranks_train_as_one_process_does(run, mode):
     for name in "ab":
         run.start(name, mode)
@@ -56,6 +56,7 @@ def test_two_replicas_of_two_ranks_train_as_one_process_does(run, mode):
         assert f"0 committed {STEPS} by 2" in run.lines[name]
 
 
+@pytest.mark.slow
 def test_a_sharded_replica_is_killed_and_learns_its_shards(run):
     for name in "ab":
         run.start(name, "fsdp")
