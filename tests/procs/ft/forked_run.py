@@ -38,12 +38,12 @@ class Run:
         gate, self._gate = os.pipe()
         self.service = self.start_service()
         script = str(Path(__file__).parent / self.script)
-        self.nursery = _python(script, str(folder), str(gate), *self.addresses, pass_fds=(gate,))
+        self.nursery = python(script, str(folder), str(gate), *self.addresses, pass_fds=(gate,))
         os.close(gate)
 
     def start_service(self) -> subprocess.Popen[bytes]:
         options = [*self.options, f"--heartbeat-limit-s={self.heartbeat_limit_s}"]
-        return _python("-m", "danaus.quorum.service", f"--run={self.folder}", *options)
+        return python("-m", "danaus.quorum.service", f"--run={self.folder}", *options)
 
     def start(self, name: str, word: int | str = 0) -> None:
         assert self.nursery.stdin is not None
@@ -89,7 +89,7 @@ class Run:
             end(process)
 
 
-def _python(*command: str, pass_fds: tuple[int, ...] = ()) -> subprocess.Popen[bytes]:
+def python(*command: str, pass_fds: tuple[int, ...] = ()) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         pass_fds=pass_fds, env={**os.environ, "PYTHONPATH": str(SOURCE)},

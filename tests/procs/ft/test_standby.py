@@ -8,15 +8,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.procs.ft.loop_parts import HOLD
-from tests.procs.ft.test_loop import (
-    LIMIT_S,
-    Run,
-    _end,
-    _python,
-    begin,
-    end_with_the_bits_of_a_plain_loop,
-)
+from tests.procs.ft.forked_run import LIMIT_S, Run, end, python
+from tests.procs.ft.test_loop import begin, end_with_the_bits_of_a_plain_loop
 
 from danaus.core.clock import Deadline
 from danaus.core.journal import read
@@ -38,7 +31,7 @@ class RunWithStandby(Run):
         return first
 
     def candidate(self, number: int, *more: str) -> subprocess.Popen[bytes]:
-        return _python(
+        return python(
             "-m", "danaus.quorum.service", f"--run={self.folder}", "--expected-replicas=3",
             f"--address={self.addresses[number]}", "--lease=file", "--lease-s=2",
             f"--journal={self.folder}/service-{number}.jsonl",
@@ -58,7 +51,7 @@ class RunWithStandby(Run):
 
     def close(self) -> None:
         super().close()
-        _end(self.standby)
+        end(self.standby)
 
 
 @pytest.fixture
@@ -77,13 +70,14 @@ def test_no_step_is_lost_and_who_comes_later_learns_from_the_others(run, how):
     if how == signal.SIGSTOP:
         assert wait_for_state(run.service.pid, "T")
     run.signal("b", signal.SIGKILL)
-    run.open_gate()
-    run.all_say(f"step {HOLD + 1} by 2", "a", "c")
+    run.wait_for(1, "lease_taken")
     (taken,) = run.said_by(1, "lease_taken")
     assert taken["term"] == 2
     announced = len(run.said_by(0, "quorum_announced"))
     run.service.send_signal(signal.SIGCONT)
-    run.start("b", incarnation=1)
+    # Before the others go on: they are soon at their end.
+    run.start("b", 1)
+    run.open_gate()
     run.said("b", "learned")
     end_with_the_bits_of_a_plain_loop(run)
     if how == signal.SIGSTOP:
