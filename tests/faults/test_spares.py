@@ -59,10 +59,10 @@ def test_a_spare_that_dies_is_replaced_and_chaos_finds_a_replica_that_was_one(
     observers = {f"replica-{n}": (pace,) for n in range(2)}
     run = small_run(
         tmp_path / "run",
-        Shape(replicas=2, leaves=3, steps=100),
+        Shape(replicas=2, leaves=3, steps=200),
         observers=observers,
         spares=1,
-        chaos=FaultPlan.parse("kill:replica=1,after=20steps", seed=1),
+        chaos=FaultPlan.parse("kill:replica=1,after=80steps", seed=1),
     )
     with running(run) as going:
         watch = going.watch

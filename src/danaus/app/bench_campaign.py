@@ -96,11 +96,9 @@ def _command(settings: CampaignConfig) -> str:
 def _left_out(missing: frozenset[str]) -> list[str]:
     """Return what no fault of this campaign did, and why."""
     found = [f"Left out: {what}: {why}." for what, why in NEVER.items()]
-    found += [
-        f"Left out: {', '.join(part.specs)}: this machine has not {part.needs}."
-        for part in MIX
-        if part.needs in missing
-    ]
+    for need in sorted(missing):
+        specs = [", ".join(part.specs) for part in MIX if part.needs == need]
+        found.append(f"Left out: {'; '.join(specs)}: this machine has not {need}.")
     return found
 
 
