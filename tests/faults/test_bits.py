@@ -72,8 +72,14 @@ commit), between commit and announcement, while learning, the donor while it ser
 replica twice in a row."""
 
 
+NIGHTLY = "3 replicas of 2 ranks, 7 leaves"
+
+
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize(
+    "plan",
+    [pytest.param(each, marks=pytest.mark.slow if each == NIGHTLY else []) for each in PLANS],
+)
 def test_kills_in_every_phase_leave_no_trace(tmp_path, undisturbed, plan):
     shape, strikes = PLANS[plan]
     pace = Pace(ALONE_STEP_S, until=tmp_path / "all have hit", below=shape.replicas)

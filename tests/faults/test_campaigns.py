@@ -76,6 +76,7 @@ def test_a_victim_strikes_itself_in_the_step_that_was_named_or_when_it_is_asked(
     assert not watch.events("fault_missed")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_victim_that_dies_before_its_step_is_struck_in_its_next_life(
     paced, undisturbed, tmp_path
