@@ -42,6 +42,8 @@ _HEAR_LIMIT_S = 1.0
 _STRIKE_LIMIT_S = 5.0
 _KILL_LIMIT_S = 2.0
 _ADOPTED = 100
+_LEAVE_LIMIT_S = 600.0
+"""What a rank may take to write its part of a last checkpoint once a sibling has left."""
 _REMEMBERED = 8
 """So many lives of a replica may still be heard of: one that could not be killed ends late."""
 
@@ -155,9 +157,13 @@ class ReplicaKeeper:
     async def _siblings_end(self) -> None:
         """Let all ranks end that leave in good order: one may still be writing a checkpoint."""
         everyone = set(self._procs.process_ids) if self._procs is not None else set()
-        while self._has_left and not self._exited >= everyone and not self._stopping.is_set():
-            self._heard.clear()
-            await self._heard.wait()
+        with contextlib.suppress(TimeoutError):  # it is killed then, as any that does not end
+            async with asyncio.timeout(_LEAVE_LIMIT_S):
+                while (
+                    self._has_left and not self._exited >= everyone and not self._stopping.is_set()
+                ):
+                    self._heard.clear()
+                    await self._heard.wait()
 
     async def _train_once(self) -> tuple[WorkerResult, ...]:
         """Start the workers once, and train.
