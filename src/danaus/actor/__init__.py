@@ -7,9 +7,11 @@ from importlib import import_module
 from typing import Any
 
 _HOMES = {
+    "Accumulator": "danaus.actor.accumulator",
     "Actor": "danaus.actor.endpoints",
     "ActorError": "danaus.core.errors",
     "ActorMesh": "danaus.actor.mesh",
+    "Channel": "danaus.actor.ports",
     "Context": "danaus.actor.contexts",
     "Endpoint": "danaus.actor.faces",
     "Extent": "danaus.core.extent",
@@ -18,13 +20,19 @@ _HOMES = {
     "MeshFailure": "danaus.actor.failure",
     "Outcome": "danaus.actor.value_mesh",
     "Point": "danaus.core.extent",
+    "Port": "danaus.actor.ports",
+    "PortReceiver": "danaus.actor.ports",
     "ProcMesh": "danaus.actor.mesh",
     "ProcessInfo": "danaus.actor.contexts",
     "Region": "danaus.core.extent",
+    "Replies": "danaus.actor.replies",
     "Restart": "danaus.actor.restart",
     "RestartBudget": "danaus.actor.restart",
+    "Shape": "danaus.core.shape",
+    "Slice": "danaus.core.shape",
     "SupervisionError": "danaus.core.errors",
     "ValueMesh": "danaus.actor.value_mesh",
+    "as_endpoint": "danaus.actor.calls",
     "attach_to_workers": "danaus.actor.attaching",
     "concurrent_endpoint": "danaus.actor.endpoints",
     "context": "danaus.actor.process_runtime",
@@ -33,10 +41,12 @@ _HOMES = {
     "current_size": "danaus.actor.process_runtime",
     "endpoint": "danaus.actor.endpoints",
     "run_worker_loop_forever": "danaus.actor.waiting_host",
+    "send": "danaus.actor.calls",
     "shutdown_context": "danaus.actor.here",
     "this_host": "danaus.actor.here",
     "this_proc": "danaus.actor.here",
     "unhandled_fault_hook": "danaus.actor.fault_hook",
+    "wait_all": "danaus.actor.replies",
 }
 
 __all__ = list(_HOMES)

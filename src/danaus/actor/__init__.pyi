@@ -1,6 +1,9 @@
 from typing import Annotated, TypeAlias, TypeVar
 
+from danaus.actor.accumulator import Accumulator as Accumulator
 from danaus.actor.attaching import attach_to_workers as attach_to_workers
+from danaus.actor.calls import as_endpoint as as_endpoint
+from danaus.actor.calls import send as send
 from danaus.actor.contexts import Context as Context
 from danaus.actor.contexts import ProcessInfo as ProcessInfo
 from danaus.actor.endpoints import Actor as Actor
@@ -15,10 +18,15 @@ from danaus.actor.here import this_host as this_host
 from danaus.actor.here import this_proc as this_proc
 from danaus.actor.mesh import HostMesh as HostMesh
 from danaus.actor.mesh import ProcMesh as ProcMesh
+from danaus.actor.ports import Channel as Channel
+from danaus.actor.ports import Port as Port
+from danaus.actor.ports import PortReceiver as PortReceiver
 from danaus.actor.process_runtime import context as context
 from danaus.actor.process_runtime import current_actor_name as current_actor_name
 from danaus.actor.process_runtime import current_rank as current_rank
 from danaus.actor.process_runtime import current_size as current_size
+from danaus.actor.replies import Replies as Replies
+from danaus.actor.replies import wait_all as wait_all
 from danaus.actor.restart import Restart as Restart
 from danaus.actor.restart import RestartBudget as RestartBudget
 from danaus.actor.value_mesh import Outcome as Outcome
@@ -29,6 +37,8 @@ from danaus.core.errors import SupervisionError as SupervisionError
 from danaus.core.extent import Extent as Extent
 from danaus.core.extent import Point as Point
 from danaus.core.extent import Region as Region
+from danaus.core.shape import Shape as Shape
+from danaus.core.shape import Slice as Slice
 
 _A = TypeVar("_A", bound=Actor)
 

@@ -1,33 +1,25 @@
 """Calling endpoints: what the caller's side of ``call``, ``call_one``, ``broadcast`` does.
 
-Owns ``MeshEndpoint`` and the gathering of answers (A-4, A-5).  Answers are unpacked on the thread
-that asks for them.
+Owns ``MeshEndpoint``.  How answers are gathered is ``gathers``' work.
 """
 
 from __future__ import annotations
 
-import asyncio
-import dataclasses
-import functools
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, Literal, NoReturn, ParamSpec, TypeVar, cast, overload
 
-from danaus.actor.attempt import Attempt
-from danaus.actor.contexts import incarnation_of
-from danaus.actor.endpoints import EndpointSpec
+from danaus.actor.endpoints import EndpointSpec, undeclared_name
 from danaus.actor.faces import Endpoint
-from danaus.actor.failure import Fault
 from danaus.actor.future import Future
-from danaus.actor.identity import ProcessRef
-from danaus.actor.links import Link, Parts
-from danaus.actor.owned import supervision_error
-from danaus.actor.process_messages import Deliver, Raised
-from danaus.actor.runtime import Runtime
+from danaus.actor.gathers import Answer, Gather, Gathering, PortGather, StreamGather
+from danaus.actor.links import Parts
+from danaus.actor.ports import Port
+from danaus.actor.process_messages import Deliver
+from danaus.actor.replies import Replies
+from danaus.actor.targets import Options, Target
 from danaus.actor.value_mesh import Outcome, ValueMesh
-from danaus.core.errors import ActorError, DeadlinePassed, MessageTooLarge
-from danaus.core.extent import Region
-from danaus.wire.codec import own, pack, unpack
+from danaus.core.errors import ConfigError, MessageTooLarge
+from danaus.wire.codec import own, pack
 from danaus.wire.frame import DEFAULT_MAX_FRAME_BYTES, Buffer
 
 # The rest of a frame is for the message itself: names of the mesh, the sender, the endpoint.
@@ -36,46 +28,7 @@ MAX_ARGUMENT_BYTES = DEFAULT_MAX_FRAME_BYTES - 64 * 1024
 P = ParamSpec("P")
 R = TypeVar("R")
 U = TypeVar("U")
-Answer = Callable[[], Outcome[Any]]
-
-
-@dataclass(frozen=True)
-class Target:
-    """The actors that a call goes to: a part of a mesh."""
-
-    runtime: Runtime
-    mesh_id: str
-    name: str
-    region: Region
-    refs: tuple[ProcessRef, ...]
-
-    @functools.cached_property
-    def ranks(self) -> tuple[int, ...]:
-        """The ranks in the whole mesh, by rank of the part."""
-        return self.region.base_ranks()
-
-    @functools.cached_property
-    def is_elsewhere(self) -> bool:
-        """Tell whether any of them lives in another process."""
-        mine = self.runtime.info.process_id
-        return any(self.refs[rank].process_id != mine for rank in self.ranks)
-
-    @functools.cached_property
-    def receivers(self) -> tuple[str, ...]:
-        """Who each of them is, to number messages by."""
-        return tuple(f"{self.mesh_id}/{rank}" for rank in self.ranks)
-
-    @functools.cached_property
-    def incarnations(self) -> tuple[int, ...]:
-        """The incarnation of each of them."""
-        return tuple(incarnation_of(self.refs[rank].process_id) for rank in self.ranks)
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a call is made.  ``timeout_s`` None: as long as the actor lives (A-4)."""
-
-    timeout_s: float | None = None
+Selection = Literal["all", "choose"]
 
 
 class MeshEndpoint(Endpoint[P, R]):
@@ -96,9 +49,16 @@ class MeshEndpoint(Endpoint[P, R]):
     def name(self) -> str:
         return f"{self._target.name}.{self._spec.name}"
 
-    def with_options(self, *, timeout_s: float | None = None) -> MeshEndpoint[P, R]:
-        options = dataclasses.replace(self._options, timeout_s=timeout_s)
-        return MeshEndpoint(self._target, self._spec, options)
+    def with_options(
+        self, *, timeout_s: float | None = None, retries: int = 0
+    ) -> MeshEndpoint[P, R]:
+        if retries and not self._spec.idempotent:
+            raise ConfigError(
+                what=f"{self.name} cannot be retried",
+                needed="an endpoint that is declared with idempotent=True",
+                to_do="declare it so if to run it twice is as good as once",
+            )
+        return MeshEndpoint(self._target, self._spec, Options(timeout_s, retries))
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Future[ValueMesh[R]]:
         return self._ask(self._all_or_raise, args, kwargs)
@@ -115,8 +75,45 @@ class MeshEndpoint(Endpoint[P, R]):
             )
         return self._ask(lambda outcomes: outcomes[0].get(), args, kwargs)
 
+    def choose(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        self._spec.check(args, kwargs)
+        target = self._target
+        at = target.choice.take(target.may_live)
+        one: MeshEndpoint[P, R] = MeshEndpoint(target.one(at), self._spec, self._options)
+        future: Future[R] | None = None
+        try:
+            future = one.call_one(*args, **kwargs)
+            future.add_done_callback(lambda _: target.choice.give_back(at))
+        finally:
+            if future is None:  # it could not be sent
+                target.choice.give_back(at)
+        return future
+
+    def stream(self, *args: P.args, **kwargs: P.kwargs) -> Replies[R]:
+        parts = self._packed(args, kwargs)
+        gather = StreamGather(self._target, self._spec.name, self._options)
+        self._post(parts, gather)
+        return Replies(gather.futures)
+
     def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> None:
         self._post(own(self._packed(args, kwargs)), None)
+
+    def send(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        port: Port[R] | None,
+        *,
+        selection: Selection,
+    ) -> None:
+        """Do what ``send`` says."""
+        parts, target = own(self._packed(args, kwargs)), self._target
+        if selection == "choose":
+            at = target.choice.take(target.may_live)
+            target.choice.give_back(at)  # nobody here hears of the answer
+            target = target.one(at)
+        gather = PortGather(target, port) if port is not None else None
+        MeshEndpoint[P, R](target, self._spec, self._options)._post(parts, gather)
 
     def _packed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Buffer]:
         """Return the arguments' parts, if they can be sent.
@@ -137,7 +134,7 @@ class MeshEndpoint(Endpoint[P, R]):
         kwargs: dict[str, Any],
     ) -> Future[U]:
         parts = self._packed(args, kwargs)
-        gather = Gather(self._target, self._spec.name, self._options.timeout_s)
+        gather = Gather(self._target, self._spec.name, self._options)
 
         def decode(answers: list[Answer]) -> U:
             return finish([answer() for answer in answers])
@@ -147,32 +144,46 @@ class MeshEndpoint(Endpoint[P, R]):
         self._post(parts, gather)
         return future
 
-    def _post(self, parts: Parts, gather: Gather | None) -> None:
+    def _post(self, parts: Parts, gather: Gathering | None) -> None:
         target = self._target
         runtime = target.runtime
         context = runtime.context()
         sender = f"{runtime.info.process_id} {context.actor_key or 'client'}"
+        if self._options.retries and isinstance(gather, Gather):
+            gather.again = lambda at: self._send_again(at, parts, gather, sender)
         # Numbers are given and messages handed over in one order (A-1).
         with runtime.sending:
             numbers = [runtime.numbering.next(sender, each) for each in target.receivers]
             runtime.io.post(self._send, parts, gather, (sender, numbers))
 
-    def _send(self, parts: Parts, gather: Gather | None, numbered: tuple[str, list[int]]) -> None:
-        target = self._target
+    def _send(
+        self, parts: Parts, gather: Gathering | None, numbered: tuple[str, list[int]]
+    ) -> None:
         sender, numbers = numbered
         if gather is not None:
             gather.begin()
-        for at, (rank, number) in enumerate(zip(target.ranks, numbers, strict=True)):
+        for at, number in enumerate(numbers):
+            self._send_one(at, parts, gather, numbered=(sender, number))
 
-            def build(call: int, at: int = at, number: int = number) -> Deliver:
-                rank, inc = target.ranks[at], target.incarnations[at]
-                return Deliver(call, target.mesh_id, rank, inc, sender, number, self._spec.name)
+    def _send_again(self, at: int, parts: Parts, gather: Gathering, sender: str) -> None:
+        runtime = self._target.runtime
+        with runtime.sending:
+            number = runtime.numbering.next(sender, self._target.receivers[at])
+        self._send_one(at, parts, gather, numbered=(sender, number))
 
-            link = target.runtime.connections.link(target.refs[rank])
-            pending = gather.point(at) if gather is not None else None
-            call = link.post(build, parts, pending)
-            if gather is not None:
-                gather.posted(at, link, call)
+    def _send_one(
+        self, at: int, parts: Parts, gather: Gathering | None, *, numbered: tuple[str, int]
+    ) -> None:
+        target = self._target
+        rank, incarnation = target.ranks[at], target.incarnations[at]
+
+        def build(call: int) -> Deliver:
+            return Deliver(call, target.mesh_id, rank, incarnation, *numbered, self._spec.name)
+
+        link = target.runtime.connections.link(target.refs[rank])
+        call = link.post(build, parts, gather.point(at) if gather is not None else None)
+        if gather is not None:
+            gather.posted(at, link, call)
 
     def _as_mesh(self, outcomes: list[Outcome[R]]) -> ValueMesh[Outcome[R]]:
         return ValueMesh(self._target.region.extent.region(), outcomes)
@@ -186,102 +197,76 @@ class MeshEndpoint(Endpoint[P, R]):
         return self._as_mesh(outcomes).map(lambda outcome: outcome.get())
 
 
-class Gather:
-    """Collects one answer from each point; on the connections' loop."""
+def send(
+    endpoint: Endpoint[P, R],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any] | None = None,
+    *,
+    port: Port[R] | None = None,
+    selection: Selection = "all",
+) -> None:
+    """Send to the actors of a mesh and have their answers sent to a port.
 
-    def __init__(self, target: Target, endpoint: str, timeout_s: float | None) -> None:
-        self.future: Future[Any] | None = None
-        self._target = target
-        self._endpoint = endpoint
-        self._timeout_s = timeout_s
-        self._timer: asyncio.TimerHandle | None = None
-        self._answers: list[Answer | None] = [None] * target.region.num_points
-        self._left = len(self._answers)
-        self._posted: dict[int, tuple[Link, int]] = {}
-
-    def begin(self) -> None:
-        """Start the clock."""
-        if self._timeout_s is not None:
-            self._timer = asyncio.get_running_loop().call_later(self._timeout_s, self._expire)
-
-    def point(self, at: int) -> PointPending:
-        """Return who waits for the answer of one point."""
-        return PointPending(self, at)
-
-    def posted(self, at: int, link: Link, call: int) -> None:
-        """Learn how the call to one point can be cancelled."""
-        if self._answers[at] is None:
-            self._posted[at] = (link, call)
-            if self.future is not None and self.future.done():
-                link.cancel(call)
-
-    def name_of(self, at: int) -> str:
-        """Return the actor's name and place."""
-        return f"{self._target.name}[{self._target.region.extent.point(at)}]"
-
-    def answered(self, at: int, answer: Answer) -> None:
-        """Take the answer of one point."""
-        self._posted.pop(at, None)
-        if self._answers[at] is not None:
-            return
-        self._answers[at] = answer
-        self._left -= 1
-        if self._left == 0:
-            if self._timer is not None:
-                self._timer.cancel()
-            if self.future is not None:
-                self.future.set_value(self._answers)
-
-    def cancel(self) -> None:
-        """Give up; from any thread."""
-        self._target.runtime.io.post(self._cancel_posted)
-
-    def _cancel_posted(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        posted, self._posted = self._posted, {}
-        for link, call in posted.values():
-            link.cancel(call)
-
-    def _expire(self) -> None:
-        posted = self._posted
-        self._cancel_posted()
-        for at in posted:
-            late = DeadlinePassed(f"{self.name_of(at)}.{self._endpoint}", self._timeout_s or 0.0)
-            self.answered(at, lambda late=late: Outcome(error=late))  # type: ignore[misc]
+    Args:
+        endpoint: Of a mesh.
+        args: Its positional arguments.
+        kwargs: Its other arguments.
+        port: Where values and errors go, each with the rank that it came from; they pass through
+            this process.  None: as ``broadcast``.
+        selection: ``all`` of the mesh, or one as of ``choose``.
+    """
+    cast("MeshEndpoint[P, R]", endpoint).send(args, kwargs or {}, port, selection=selection)
 
 
-class PointPending:
-    """Waits for one point's answer."""
+class PlainMethod:
+    """A method of a mesh's actors that they do not offer as an endpoint.
 
-    def __init__(self, gather: Gather, at: int) -> None:
-        self._gather = gather
-        self._at = at
+    Args:
+        target: The actors.
+        method: Its name.
+        function: What their class has under it.
+    """
 
-    def returned(self, parts: Parts) -> None:
-        """The endpoint returned."""
-        self._gather.answered(self._at, lambda: _opened(parts))
+    def __init__(self, target: Target, method: str, function: Callable[..., Any]) -> None:
+        self.target, self.method, self.function = target, method, function
 
-    def raised(self, message: Raised, parts: Parts) -> None:
-        """The endpoint raised."""
-        self._gather.answered(self._at, lambda: Outcome(error=_actor_error(message, parts)))
-
-    def gone(self, why: str, fault: Fault | None) -> None:
-        """There is no such actor any more."""
-        error = supervision_error(self._gather.name_of(self._at), why, fault)
-        self._gather.answered(self._at, lambda: Outcome(error=error))
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise TypeError(
+            f"{self.target.name}.{self.method} is a method of its actors and no endpoint: declare "
+            f"it with @endpoint, or call as_endpoint(mesh.{self.method})"
+        )
 
 
-def _opened(parts: Parts) -> Outcome[Any]:
-    value: Any = None
-    with Attempt() as attempt:
-        value = unpack(parts)
-    return Outcome(value, attempt.error)
+@overload
+def as_endpoint(
+    method: Callable[P, Coroutine[Any, Any, R]], *, explicit_response_port: Literal[False] = False
+) -> Endpoint[P, R]: ...
 
 
-def _actor_error(message: Raised, parts: Parts) -> ActorError:
-    error = ActorError(message.actor, message.endpoint, message.exception, message.traceback)
-    if parts:
-        with Attempt():
-            error.__cause__ = unpack(parts)
-    return error
+@overload
+def as_endpoint(
+    method: Callable[P, R], *, explicit_response_port: Literal[False] = False
+) -> Endpoint[P, R]: ...
+
+
+@overload
+def as_endpoint(
+    method: Callable[Concatenate[Port[R], P], Any], *, explicit_response_port: Literal[True]
+) -> Endpoint[P, R]: ...
+
+
+def as_endpoint(method: Any, *, explicit_response_port: bool = False) -> Any:
+    """Return a method of a mesh's actors as if it were declared with ``@endpoint``.
+
+    Args:
+        method: As in ``counters.reset``, where ``counters`` is a mesh.
+        explicit_response_port: As of ``endpoint``.
+
+    Raises:
+        TypeError: It is no method of a mesh's actors, or is an endpoint already.
+    """
+    if not isinstance(method, PlainMethod):
+        raise TypeError(f"{method!r} is not a method, and no endpoint, of a mesh of actors")
+    name = undeclared_name(method.method, explicit_response_port)
+    spec = EndpointSpec(name, method.function, explicit_port=explicit_response_port)
+    return MeshEndpoint(method.target, spec)

@@ -25,12 +25,14 @@ from typing import Any, Protocol
 
 from danaus.actor.attempt import Attempt, exits
 from danaus.actor.contexts import Context, current
-from danaus.actor.endpoints import EndpointSpec
+from danaus.actor.endpoints import EndpointSpec, undeclared
 from danaus.actor.failure import Fault, MeshFailure
+from danaus.actor.identity import ProcessRef
 from danaus.actor.links import Live, Peer
 from danaus.actor.loop_thread import LoopThread
 from danaus.actor.ordering import HoldBack
 from danaus.actor.portable import packed_exception
+from danaus.actor.ports import Port, PortTable, Reply
 from danaus.actor.process_messages import Deliver, Gone, ProcessMessage, Raised, Returned
 from danaus.core.clock import Clock
 from danaus.wire.codec import own, pack, unpack
@@ -42,6 +44,7 @@ class CellHost(Protocol):
 
     io: LoopThread
     wall_clock: Clock
+    ports: PortTable
 
     @property
     def user_loop(self) -> LoopThread:
@@ -163,6 +166,7 @@ class ActorCell:
                 work.is_cancelled = True
                 if work.task is not None:
                     self._host.user_loop.post(work.task.cancel)
+        self._pump()
 
     def refuse_all(self, why: str) -> None:
         """Be gone: answer whatever waits, and all that comes, with ``Gone``."""
@@ -178,13 +182,15 @@ class ActorCell:
     def _pump(self) -> None:
         while self._waiting:
             work = self._waiting[0]
-            spec = work.spec = self._endpoints.get(work.message.endpoint)
+            if work.is_cancelled:  # it must not hold up what may start beside what runs
+                self._waiting.popleft()
+                continue
+            name = work.message.endpoint
+            spec = work.spec = self._endpoints.get(name) or undeclared(self._instance, name)
             concurrent = spec is not None and spec.concurrent
             if self._is_busy and not concurrent:
                 return
             self._waiting.popleft()
-            if work.is_cancelled:
-                continue
             self._running.add(work)
             self._is_busy = self._is_busy or not concurrent
             self._start(work)
@@ -207,19 +213,21 @@ class ActorCell:
         else:
             self._jobs.put(_guarded(lambda: self._run_plain(work), self._host))
 
-    def _finished(self, work: Work, answer: ProcessMessage, parts: Sequence[Buffer]) -> None:
+    def _finished(self, work: Work, answer: ProcessMessage | None, parts: Sequence[Buffer]) -> None:
         self._running.discard(work)
         if work.spec is None or not work.spec.concurrent:
             self._is_busy = False
-        if work.message.call and not work.is_cancelled:
+        if answer is not None and work.message.call and not work.is_cancelled:
             work.peer.send(answer, parts)
         self._pump()
 
     def _failed(self, work: Work, fault: Fault) -> None:
-        endpoint = work.message.endpoint
-        answer = Raised(work.message.call, self.name, endpoint, fault.reason, fault.traceback)
+        endpoint, call = work.message.endpoint, work.message.call
+        if work.spec is not None and work.spec.explicit_port:
+            call = call if self._host.ports.forget(work.peer, call) else 0  # answered before
+        answer = Raised(call, self.name, endpoint, fault.reason, fault.traceback)
         self._finished(work, answer, packed_exception(fault.exception))
-        if not work.message.call:
+        if not call and not work.is_cancelled:
             self._host.actor_failed(self, fault, fatal=False)
 
     # -- running users' code -------------------------------------------------------------------
@@ -239,7 +247,9 @@ class ActorCell:
         self._post_end(work, parts, attempt.error)
 
     def _post_end(self, work: Work, parts: Sequence[Buffer], error: Exception | None) -> None:
-        if error is not None:
+        if error is None and work.spec is not None and work.spec.explicit_port:
+            self._host.io.post(self._finished, work, None, ())  # its port answers
+        elif error is not None:
             self._host.io.post(self._failed, work, _fault(self, work.message.endpoint, error))
         else:
             self._host.io.post(self._finished, work, Returned(work.message.call), parts)
@@ -270,7 +280,15 @@ class ActorCell:
                 f"there are {sorted(self._endpoints)}"
             )
         args, kwargs = unpack(work.parts)
+        if work.spec.explicit_port:
+            args = (self._response_port(work), *args)
         return functools.partial(work.spec.function, self._instance), args, kwargs
+
+    def _response_port(self, work: Work) -> Port[Any]:
+        call = work.message.call
+        reply = Reply(self.context.actor_key, self.name, work.message.endpoint, work.peer, call)
+        number = self._host.ports.open_reply(reply)
+        return Port(ProcessRef(self.context.proc.process_id, "", "", ""), number)
 
     def _run_jobs(self) -> None:
         while (job := self._jobs.get()) is not None:

@@ -6,14 +6,27 @@ Owns ``Actor``, ``endpoint``, ``concurrent_endpoint`` and ``EndpointSpec``.  How
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
+from typing import (
+    Any,
+    ClassVar,
+    Concatenate,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    cast,
+    overload,
+)
 
 from danaus.actor.faces import MeshFace, Method
 from danaus.actor.failure import MeshFailure
+from danaus.actor.ports import Port
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -39,11 +52,17 @@ RESERVED = frozenset(
 
 @dataclass(frozen=True)
 class EndpointSpec:
-    """One endpoint as its class declares it."""
+    """One endpoint as its class declares it.
+
+    ``explicit_port``: its first argument is a ``Port``, which answers the caller.
+    ``idempotent``: to run it twice is as good as once.
+    """
 
     name: str
     function: Callable[..., Any]
-    concurrent: bool
+    concurrent: bool = False
+    explicit_port: bool = False
+    idempotent: bool = False
 
     @property
     def is_async(self) -> bool:
@@ -52,8 +71,9 @@ class EndpointSpec:
 
     def check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise ``TypeError`` unless the endpoint can be called with these arguments."""
+        given = (None, None, *args) if self.explicit_port else (None, *args)
         try:
-            _signature(self.function).bind(None, *args, **kwargs)
+            _signature(self.function).bind(*given, **kwargs)
         except TypeError as error:
             raise TypeError(f"{self.function.__qualname__}(): {error}") from None
 
@@ -68,15 +88,36 @@ def _is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function)
 
 
+_PLAIN, _WITH_PORT = "()", "(port)"  # what no endpoint's name ends with
+
+
+def undeclared_name(method: str, explicit_port: bool) -> str:
+    """Return the name by which a method that is no endpoint is called as one (``as_endpoint``)."""
+    return method + (_WITH_PORT if explicit_port else _PLAIN)
+
+
+def undeclared(actor: object, name: str) -> EndpointSpec | None:
+    """Return the spec of a method that was made an endpoint by its caller, None if it is none."""
+    method = name.removesuffix(_WITH_PORT).removesuffix(_PLAIN)
+    function = inspect.getattr_static(type(actor), method, None)
+    if method == name or not inspect.isfunction(function):
+        return None
+    return EndpointSpec(name, function, explicit_port=name.endswith(_WITH_PORT))
+
+
 class EndpointDeclaration(Generic[P, R, D]):
     """What ``@endpoint`` leaves in the class.  On an instance it is the plain method."""
 
-    def __init__(self, function: Callable[..., Any], *, concurrent: bool) -> None:
+    def __init__(self, function: Callable[..., Any], facts: EndpointSpec) -> None:
         if not inspect.isroutine(function) or inspect.isasyncgenfunction(function):
             raise TypeError(f"{function!r} cannot be an endpoint: it must be a plain method")
         self.function = function
-        self.concurrent = concurrent
+        self.facts = facts
         functools.update_wrapper(cast(Any, self), function)
+
+    def spec(self, name: str) -> EndpointSpec:
+        """Return what the class declares under this name."""
+        return dataclasses.replace(self.facts, name=name, function=self.function)
 
     @overload
     def __get__(self, instance: None, owner: type) -> EndpointDeclaration[P, R, D]: ...
@@ -92,6 +133,28 @@ class EndpointDeclaration(Generic[P, R, D]):
         return cast("Method[P, R, D]", functools.partial(self.function, instance))
 
 
+class Declares(Protocol):
+    """``endpoint(...)`` with options, before it is given the method."""
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]], /
+    ) -> EndpointDeclaration[P, R, Coroutine[Any, Any, R]]: ...
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Any, P], R], /
+    ) -> EndpointDeclaration[P, R, R]: ...
+
+
+class DeclaresWithPort(Protocol):
+    """The same where the first argument is a ``Port``: what is sent there is the value."""
+
+    def __call__(
+        self, function: Callable[Concatenate[Any, Port[R], P], D], /
+    ) -> EndpointDeclaration[P, R, D]: ...
+
+
 @overload
 def endpoint(
     function: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
@@ -102,13 +165,39 @@ def endpoint(
 def endpoint(function: Callable[Concatenate[Any, P], R]) -> EndpointDeclaration[P, R, R]: ...
 
 
-def endpoint(function: Callable[..., Any]) -> EndpointDeclaration[..., Any, Any]:
+@overload
+def endpoint(
+    *, explicit_response_port: Literal[False] = False, idempotent: bool = False
+) -> Declares: ...
+
+
+@overload
+def endpoint(
+    *, explicit_response_port: Literal[True], idempotent: bool = False
+) -> DeclaresWithPort: ...
+
+
+def endpoint(
+    function: Callable[..., Any] | None = None,
+    *,
+    explicit_response_port: bool = False,
+    idempotent: bool = False,
+) -> Any:
     """Declare a method that can be called through a mesh; one runs at a time per actor (A-2).
 
     A plain method runs on the actor's own thread and may block as long as it likes; an ``async``
     one runs on the process's event loop, which it must not block.
+
+    Args:
+        function: The method; None: the declaration is used as ``@endpoint(...)``.
+        explicit_response_port: Its first argument is a ``Port`` that callers do not give; what
+            is sent there, then or later and from any task or process, answers the call.
+        idempotent: To run it twice is as good as once: callers may have it retried.
     """
-    return EndpointDeclaration(function, concurrent=False)
+    facts = EndpointSpec(
+        "", _no_method, explicit_port=explicit_response_port, idempotent=idempotent
+    )
+    return _declared(function, facts)
 
 
 @overload
@@ -123,9 +212,47 @@ def concurrent_endpoint(
 ) -> EndpointDeclaration[P, R, R]: ...
 
 
-def concurrent_endpoint(function: Callable[..., Any]) -> EndpointDeclaration[..., Any, Any]:
-    """Declare an endpoint that only *starts* in order: it runs beside whatever is running (A-2)."""
-    return EndpointDeclaration(function, concurrent=True)
+@overload
+def concurrent_endpoint(
+    *, explicit_response_port: Literal[False] = False, idempotent: bool = False
+) -> Declares: ...
+
+
+@overload
+def concurrent_endpoint(
+    *, explicit_response_port: Literal[True], idempotent: bool = False
+) -> DeclaresWithPort: ...
+
+
+def concurrent_endpoint(
+    function: Callable[..., Any] | None = None,
+    *,
+    explicit_response_port: bool = False,
+    idempotent: bool = False,
+) -> Any:
+    """Declare an endpoint that only *starts* in order: it runs beside whatever is running (A-2).
+
+    Args:
+        function: As of ``endpoint``, and so are the others.
+    """
+    facts = EndpointSpec(
+        "",
+        _no_method,
+        concurrent=True,
+        explicit_port=explicit_response_port,
+        idempotent=idempotent,
+    )
+    return _declared(function, facts)
+
+
+def _declared(function: Callable[..., Any] | None, facts: EndpointSpec) -> Any:
+    if function is None:
+        return lambda method: EndpointDeclaration(method, facts)
+    return EndpointDeclaration(function, facts)
+
+
+def _no_method() -> None:
+    """Stand where the method of a declaration will."""
 
 
 class Actor(MeshFace):
@@ -149,7 +276,7 @@ class Actor(MeshFace):
                         f"{cls.__qualname__}.{name}: an endpoint cannot be called {name!r}, every "
                         f"mesh has that itself; the reserved names are {sorted(RESERVED)}"
                     )
-                found[name] = EndpointSpec(name, value.function, value.concurrent)
+                found[name] = value.spec(name)
             elif name in found:
                 del found[name]  # overridden by something that is no endpoint
         cls.__endpoints__ = found

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ParamSpec, Protocol, Self, TypeVar, runtime_checkable
 
 from danaus.actor.future import Future
+from danaus.actor.replies import Replies
 from danaus.actor.value_mesh import Outcome, ValueMesh
 from danaus.core.extent import Extent, Point
 
@@ -30,12 +31,17 @@ class Endpoint(Protocol[P, R]):
         """Mesh and endpoint, for messages."""
         ...
 
-    def with_options(self, *, timeout_s: float | None = None) -> Endpoint[P, R]:
+    def with_options(self, *, timeout_s: float | None = None, retries: int = 0) -> Endpoint[P, R]:
         """Return the same endpoint, called otherwise.
 
         Args:
             timeout_s: After so many seconds points without an answer count as ``DeadlinePassed``
                 and the call is cancelled there.
+            retries: How many more tries a point gets that was lost or too slow, each with a
+                limit of its own; an endpoint that raised has answered.
+
+        Raises:
+            ConfigError: ``retries`` of an endpoint that is not declared ``idempotent``.
         """
         ...
 
@@ -57,6 +63,22 @@ class Endpoint(Protocol[P, R]):
 
         Raises:
             ValueError: There is not exactly one.
+        """
+        ...
+
+    def choose(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Call one actor of the mesh: of those not known to be gone, one with the least to do.
+
+        What counts is what was given to each by ``choose`` of this very mesh.
+        """
+        ...
+
+    def stream(self, *args: P.args, **kwargs: P.kwargs) -> Replies[R]:
+        """Call every actor of the mesh.
+
+        Returns:
+            An iterator of one future for each, in the order in which the answers arrive; for
+            ``async for`` as well.
         """
         ...
 
@@ -89,7 +111,7 @@ class MeshFace:
         def sizes(self) -> dict[str, int]: ...
         @property
         def initialized(self) -> Future[None]: ...
-        def size(self, axis: str | None = None) -> int: ...
+        def size(self, axis: str | Sequence[str] | None = None) -> int: ...
         def points(self) -> Iterator[Point]: ...
         def slice(self, **selection: int | slice) -> Self: ...
         def split(self, **parts: Sequence[str] | int) -> Self: ...

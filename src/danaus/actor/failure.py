@@ -71,17 +71,47 @@ class MeshFailure:
         return tuple(getattr(point, "rank", 0) for point in self.points)
 
     def __str__(self) -> str:
-        where = ", ".join(_spell(point) for point in self.points)
+        where = ", ".join(_spell(point) for point in self.points[:_MOST_POINTS])
+        if len(self.points) > _MOST_POINTS:
+            where += f", … {len(self.points)} in all"
         return f"{self.mesh}[{where}] failed ({self.kind}): {self.reason}"
 
     def report(self) -> str:
-        """Return all that is known, as lines for a person."""
-        lines = [str(self)]
-        lines += [f"  | {line}" for line in self.log_tail]
-        lines += [f"  {line}" for line in self.traceback.rstrip().splitlines()]
-        if self.cause is not None:
-            lines += ["caused by:", *(f"  {line}" for line in self.cause.report().splitlines())]
-        return "\n".join(lines)
+        """Return what a person reads: the first cause leads, and all fits on a screen."""
+        chain = [self]
+        while chain[-1].cause is not None:
+            chain.append(chain[-1].cause)
+        root, *led_to = reversed(chain)
+        lines = [str(root), *root._details(_DETAIL_LINES)]
+        for failure in led_to[-_MOST_FAILURES:]:
+            lines += [f"which led to: {failure}", *failure._details(_FEW_LINES)]
+        return "\n".join(_clipped(line) for line in lines)
+
+    def _details(self, num_lines: int) -> list[str]:
+        """Return the traceback and what the process wrote last, in ``num_lines`` each at most."""
+        trace = self.traceback.rstrip().splitlines()
+        log = [f"| {line}" for line in self.log_tail]
+        # A traceback ends with what was raised; of a log the end is what matters too.
+        return [f"  {line}" for line in (*_last(trace, num_lines), *_last(log, num_lines))]
+
+
+_DETAIL_LINES = 10
+_FEW_LINES = 3
+_MOST_FAILURES = 3
+_MOST_POINTS = 4
+_LINE_CHARS = 160
+
+
+def _last(lines: list[str], num_lines: int) -> list[str]:
+    if len(lines) <= num_lines:
+        return lines
+    left_out = len(lines) - num_lines + 1
+    return [f"({left_out} lines before)", *lines[left_out:]]
+
+
+def _clipped(line: str) -> str:
+    line = " ".join(line.splitlines())
+    return line if len(line) <= _LINE_CHARS else f"{line[: _LINE_CHARS - 1]}…"
 
 
 def _spell(point: Mapping[str, int]) -> str:

@@ -7,6 +7,7 @@ and from any event loop (``await``), more than once.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar, cast
@@ -54,6 +55,7 @@ class Future(Generic[T]):
         self._value: T | None = None
         self._error: BaseException | None = None
         self._callbacks: list[Callable[[Future[T]], None]] = []
+        self._num_waiting = 0  # threads in ``get`` and mirrors on event loops
 
     @classmethod
     def of(cls, value: T) -> Future[T]:
@@ -103,8 +105,13 @@ class Future(Generic[T]):
                 self._waiters = threading.Event()
             if self.done():
                 self._waiters.set()
-        if not self._waiters.wait(limit_s):
-            raise DeadlinePassed(waited_for=self.what, limit_s=limit_s or 0.0)
+            self._num_waiting += 1
+        try:
+            if not self._waiters.wait(limit_s):
+                raise DeadlinePassed(waited_for=self.what, limit_s=limit_s or 0.0)
+        finally:
+            with self._lock:
+                self._num_waiting -= 1
 
     # -- waiting -------------------------------------------------------------------------------
 
@@ -130,13 +137,16 @@ class Future(Generic[T]):
             DeadlinePassed: ``timeout`` passed; the call itself goes on.
             Exception: Whatever the future was settled with.
         """
+        self._forbid_where_it_would_hang()
+        self._wait(timeout)
+        return self._outcome()
+
+    def _forbid_where_it_would_hang(self) -> None:
         if threading.get_ident() in _forbidden_threads and not self.done():
             raise RuntimeError(
                 f"{self.what}: get() would block the event loop that brings the answer; "
                 "await it instead"
             )
-        self._wait(timeout)
-        return self._outcome()
 
     def result(self, timeout: float | None = None) -> T:
         """Wait and return the value (the spelling of ``concurrent.futures``)."""
@@ -144,14 +154,20 @@ class Future(Generic[T]):
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait and return the exception, None if there is a value."""
+        self._forbid_where_it_would_hang()
         self._wait(timeout)
         self._open()
         return self._error
 
     def as_asyncio(self) -> asyncio.Future[T]:
-        """Return an asyncio future of the running loop; cancelling it cancels the call."""
+        """Return an asyncio future of the running loop.
+
+        Cancelling it cancels the call, unless somebody else still waits for it.
+        """
         loop = asyncio.get_running_loop()
         mirror: asyncio.Future[T] = loop.create_future()
+        with self._lock:
+            self._num_waiting += 1
 
         def forward(_: Future[T]) -> None:
             try:
@@ -171,12 +187,27 @@ class Future(Generic[T]):
                 mirror.set_result(cast(T, self._value))
 
         def cancelled(done: asyncio.Future[T]) -> None:
-            if done.cancelled():
+            with self._lock:
+                self._num_waiting -= 1
+                is_last = self._num_waiting == 0
+            if done.cancelled() and is_last:
                 self.cancel()
 
         mirror.add_done_callback(cancelled)
         self.add_done_callback(forward)
         return mirror
+
+    async def wait(self) -> None:
+        """Wait until it is settled, whatever with."""
+        loop = asyncio.get_running_loop()
+        settled = asyncio.Event()
+
+        def wake(_: Future[T]) -> None:
+            with contextlib.suppress(RuntimeError):  # that loop has ended
+                loop.call_soon_threadsafe(settled.set)
+
+        self.add_done_callback(wake)
+        await settled.wait()
 
     def __await__(self) -> Generator[Any, None, T]:
         if self.done():

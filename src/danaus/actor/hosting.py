@@ -20,6 +20,8 @@ from danaus.actor.process_messages import (
     CancelCall,
     Deliver,
     Gone,
+    PortRaised,
+    PortValue,
     ProcessMessage,
     Raised,
     Returned,
@@ -75,9 +77,12 @@ class Hosting:
         match message:
             case Deliver():
                 self._deliver(message, parts, peer)
+            case PortValue() | PortRaised():
+                self._process.ports.take(message, parts)
             case SpawnActor():
                 self._spawn(message, parts, peer)
             case CancelCall():
+                self._process.ports.forget(peer, message.call)
                 for cell in self._cells.values():
                     cell.cancel(peer, message.call)
             case StopActor():
@@ -188,6 +193,7 @@ class Hosting:
             then(fault)
 
     def _remember(self, key: ActorKey, why: str) -> None:
+        self._process.ports.abandon(key, why)
         self._past[key] = why
         while len(self._past) > _REMEMBERED:
             self._past.popitem(last=False)

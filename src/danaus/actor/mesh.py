@@ -6,22 +6,21 @@ What owns and what happens lies in ``owned`` and ``supervision``.
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
 
-from danaus.actor.calls import MeshEndpoint, Target
+from danaus.actor.calls import MeshEndpoint, PlainMethod
 from danaus.actor.endpoints import Actor
 from danaus.actor.future import Future
 from danaus.actor.identity import HostRef, ProcessRef, check_name, process_id
 from danaus.actor.links import Live
 from danaus.actor.owned import GRACE_S, OwnedActors, OwnedMesh, OwnedProcs
 from danaus.actor.process_runtime import get_runtime
-from danaus.actor.supervision_messages import (
-    MeshOwned,
-    ProcessName,
-)
+from danaus.actor.supervision_messages import MeshOwned, ProcessName
+from danaus.actor.targets import Target
 from danaus.core.errors import ConfigError
 from danaus.core.extent import Extent, Point, Region
 from danaus.wire.codec import own, pack
@@ -55,8 +54,8 @@ class Mesh:
         """Sizes by axis."""
         return self._region.extent.to_dict()
 
-    def size(self, axis: str | None = None) -> int:
-        """Return the places on ``axis``, or of all axes together."""
+    def size(self, axis: str | Sequence[str] | None = None) -> int:
+        """Return the places on ``axis``, on several together, or of all."""
         return self._region.extent.size(axis)
 
     def points(self) -> Iterator[Point]:
@@ -347,19 +346,22 @@ class ActorMesh(Mesh, Generic[A]):
             )
         return _stop(self._owned)
 
-    def __getattr__(self, name: str) -> MeshEndpoint[..., Any]:
+    def __getattr__(self, name: str) -> MeshEndpoint[..., Any] | PlainMethod:
         if name.startswith("_"):
             raise AttributeError(name)
-        spec = self._cls.__endpoints__.get(name)
-        if spec is None:
-            raise AttributeError(
-                f"{self._cls.__qualname__} has no endpoint {name!r}: "
-                f"there are {sorted(self._cls.__endpoints__)}"
-            )
         runtime = get_runtime()
         if self._target is None or self._target.runtime is not runtime:
             self._target = Target(runtime, self._mesh_id, self.mesh_name, self._region, self._refs)
-        return MeshEndpoint(self._target, spec)
+        spec = self._cls.__endpoints__.get(name)
+        if spec is not None:
+            return MeshEndpoint(self._target, spec)
+        function = inspect.getattr_static(self._cls, name, None)
+        if inspect.isfunction(function):
+            return PlainMethod(self._target, name, function)
+        raise AttributeError(
+            f"{self._cls.__qualname__} has no endpoint {name!r}: "
+            f"there are {sorted(self._cls.__endpoints__)}"
+        )
 
     def __repr__(self) -> str:
         return f"ActorMesh({self.mesh_name}: {self._cls.__qualname__} on {self.extent})"

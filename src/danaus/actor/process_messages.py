@@ -82,6 +82,28 @@ class Gone(msgspec.Struct, frozen=True, tag="gone", array_like=True):
     why: str
 
 
+class PortValue(msgspec.Struct, frozen=True, tag="port_value", array_like=True):
+    """For a port of the receiving process; parts: the value.  ``rank`` -1: of nobody."""
+
+    port: int
+    rank: int
+
+
+class PortRaised(msgspec.Struct, frozen=True, tag="port_raised", array_like=True):
+    """An exception in place of a value; parts: as of ``Raised``.
+
+    ``as_is``: the exception itself was sent, it is not what an endpoint of ``actor`` raised.
+    """
+
+    port: int
+    rank: int
+    as_is: bool
+    actor: str
+    endpoint: str
+    exception: str
+    traceback: str
+
+
 class ActorFailed(msgspec.Struct, frozen=True, tag="actor_failed", array_like=True):
     """To the owner's process: an endpoint raised with nobody waiting; parts: the ``Fault``."""
 
@@ -100,7 +122,7 @@ class FailurePassedUp(msgspec.Struct, frozen=True, tag="failure_passed_up", arra
     rank: int
 
 
-Request = SpawnActor | Deliver | CancelCall | StopActor
+Request = SpawnActor | Deliver | CancelCall | StopActor | PortValue | PortRaised
 Answer = Returned | Raised | Gone | ActorFailed | FailurePassedUp
 ProcessMessage = Request | Answer
 

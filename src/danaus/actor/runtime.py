@@ -29,6 +29,7 @@ from danaus.actor.links import Parts, Peer
 from danaus.actor.loop_thread import LoopThread
 from danaus.actor.ordering import Numbering
 from danaus.actor.owned import OwnedActors, OwnedProcs
+from danaus.actor.ports import PortTable
 from danaus.actor.process_messages import ActorFailed, FailurePassedUp, ProcessMessage, SpawnActor
 from danaus.actor.supervising import Supervisor
 from danaus.actor.supervision_messages import Event, MeshOwned, ProcessesGone, ProcessName
@@ -73,6 +74,7 @@ class Runtime:
         self.io = LoopThread("danaus-io", self._crashed)
         self.wall_clock: Clock = WallClock()
         self.numbering = Numbering()
+        self.ports = PortTable()
         self.sending = threading.Lock()
         self.log_sink = print_lines
         self.on_host_news: list[Callable[[HostRef, str, bool], None]] = []

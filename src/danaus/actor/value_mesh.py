@@ -55,8 +55,8 @@ class ValueMesh(Generic[T]):
         """Sizes by axis."""
         return self.extent.to_dict()
 
-    def size(self, axis: str | None = None) -> int:
-        """Return the places on ``axis``, or of all axes together."""
+    def size(self, axis: str | Sequence[str] | None = None) -> int:
+        """Return the places on ``axis``, on several together, or of all."""
         return self.extent.size(axis)
 
     def get(self, rank: int) -> T:

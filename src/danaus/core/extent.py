@@ -56,9 +56,23 @@ class Extent:
         """How many places there are; 1 without axes."""
         return math.prod(self.sizes)
 
-    def size(self, axis: str | None = None) -> int:
-        """Return the places on ``axis``, or of all axes together."""
-        return self.num_points if axis is None else self.sizes[self.index_of(axis)]
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The axes (the name that Monarch gives them)."""
+        return self.axes
+
+    @property
+    def nelements(self) -> int:
+        """How many places there are (Monarch's name)."""
+        return self.num_points
+
+    def size(self, axis: str | Sequence[str] | None = None) -> int:
+        """Return the places on ``axis``, on several together, or of all."""
+        if axis is None:
+            return self.num_points
+        if isinstance(axis, str):
+            return self.sizes[self.index_of(axis)]
+        return math.prod(self.sizes[self.index_of(each)] for each in axis)
 
     def index_of(self, axis: str) -> int:
         """Return where ``axis`` stands among the axes, counted from 0."""
@@ -145,8 +159,8 @@ class Point(Mapping[str, int]):
     def __hash__(self) -> int:
         return hash((self.rank, self.extent))
 
-    def size(self, axis: str | None = None) -> int:
-        """Return the places on ``axis``, or of the whole extent."""
+    def size(self, axis: str | Sequence[str] | None = None) -> int:
+        """Return the places on ``axis``, on several together, or of the whole extent."""
         return self.extent.size(axis)
 
     def __str__(self) -> str:

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[3]
 @pytest.mark.parametrize(
     ("name", "ending"),
     [
+        ("messaging", "who rang heard: come in"),
         ("mesh", "all processes are gone"),
         ("supervision", "2 of 3 workers went on, w1 was started again"),
     ],

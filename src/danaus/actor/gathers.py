@@ -1,0 +1,246 @@
+"""The answers to one call, as they come in (A-4, A-5); on the connections' loop.
+
+Owns ``Gather`` (all answers, then the future), ``StreamGather`` (a future for each) and
+``PortGather`` (on to a port).  Answers are unpacked on the thread that asks for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from danaus.actor.attempt import Attempt
+from danaus.actor.failure import Fault
+from danaus.actor.future import Future
+from danaus.actor.links import Link, Parts, Pending
+from danaus.actor.owned import supervision_error
+from danaus.actor.portable import packed_exception
+from danaus.actor.ports import Port
+from danaus.actor.process_messages import PortRaised, PortValue, Raised
+from danaus.actor.targets import Options, Target
+from danaus.actor.value_mesh import Outcome
+from danaus.core.errors import ActorError, DanausError, DeadlinePassed
+from danaus.wire.codec import unpack
+
+Answer = Callable[[], Outcome[Any]]
+
+
+class Gathering(Protocol):
+    """Who waits for the answers to one call."""
+
+    def begin(self) -> None:
+        """The call is about to be sent."""
+
+    def point(self, at: int) -> Pending:
+        """Return who waits for the answer of one point."""
+
+    def posted(self, at: int, link: Link, call: int) -> None:
+        """The message to one point was handed to its link under this number."""
+
+
+class Gather:
+    """Collects one answer from each point.
+
+    Args:
+        target: Whom the call goes to.
+        endpoint: Which endpoint.
+        options: How it is made.
+
+    Attributes:
+        future: Settled with all answers, by rank.
+        again: Sends the message to one point once more.
+    """
+
+    def __init__(self, target: Target, endpoint: str, options: Options) -> None:
+        self.future: Future[Any] | None = None
+        self.again: Callable[[int], None] | None = None
+        self._target = target
+        self._endpoint = endpoint
+        self._options = options
+        self._timer: asyncio.TimerHandle | None = None
+        self._answers: list[Answer | None] = [None] * target.region.num_points
+        self._left = len(self._answers)
+        self._posted: dict[int, tuple[Link, int]] = {}
+        self._retried: dict[int, int] = {}
+        self._is_cancelled = False
+
+    def begin(self) -> None:
+        """Start the clock."""
+        if self._options.timeout_s is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._options.timeout_s, self._expire)
+
+    def point(self, at: int) -> PointPending:
+        """Return who waits for the answer of one point."""
+        return PointPending(self, at)
+
+    def posted(self, at: int, link: Link, call: int) -> None:
+        """Learn how the call to one point can be cancelled."""
+        if self._answers[at] is None:
+            self._posted[at] = (link, call)
+            if self._is_cancelled:
+                link.cancel(call)
+
+    def name_of(self, at: int) -> str:
+        """Return the actor's name and place."""
+        return f"{self._target.name}[{self._target.region.extent.point(at)}]"
+
+    def answered(self, at: int, answer: Answer) -> None:
+        """Take the answer of one point."""
+        self._posted.pop(at, None)
+        if self._answers[at] is not None:
+            return
+        self._answers[at] = answer
+        self._left -= 1
+        if self._left == 0 and self._timer is not None:
+            self._timer.cancel()
+        self._hand_out(answer)
+
+    def lost(self, at: int, error: DanausError) -> None:
+        """One point will not answer: try again, or that is its answer."""
+        tries = self._retried.get(at, 0)
+        if tries < self._options.retries and self.again is not None and not self._is_cancelled:
+            self._retried[at] = tries + 1
+            self._posted.pop(at, None)
+            # Not from within: the link that told of it is busy telling others.
+            asyncio.get_running_loop().call_soon(self.again, at)
+        else:
+            self.answered(at, lambda: Outcome(error=error))
+
+    def cancel(self) -> None:
+        """Give up; from any thread."""
+        self._target.runtime.io.post(self._cancel_all)
+
+    def _hand_out(self, answer: Answer) -> None:
+        if self._left == 0 and self.future is not None:
+            self.future.set_value(self._answers)
+
+    def _cancel_all(self) -> None:
+        self._is_cancelled = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._cancel_posted()
+
+    def _cancel_posted(self) -> None:
+        posted, self._posted = self._posted, {}
+        for link, call in posted.values():
+            link.cancel(call)
+
+    def _expire(self) -> None:
+        late = list(self._posted)
+        self._cancel_posted()
+        limit_s = self._options.timeout_s or 0.0
+        for at in late:
+            self.lost(at, DeadlinePassed(f"{self.name_of(at)}.{self._endpoint}", limit_s))
+        if self._left:
+            self.begin()
+
+
+class StreamGather(Gather):
+    """Settles one future with each answer, in the order of arrival.
+
+    Args:
+        target: As of ``Gather``.
+        endpoint: As of ``Gather``.
+        options: As of ``Gather``.
+    """
+
+    def __init__(self, target: Target, endpoint: str, options: Options) -> None:
+        super().__init__(target, endpoint, options)
+        name = f"{target.name}.{endpoint}"
+        self.futures: Sequence[Future[Any]] = [
+            Future(name, on_cancel=self._one_cancelled, decode=lambda answer: answer().get())
+            for _ in self._answers
+        ]
+        self._turn = iter(self.futures)
+
+    def _hand_out(self, answer: Answer) -> None:
+        for future in self._turn:
+            if future.set_value(answer):  # one that was cancelled leaves its turn to the next
+                return
+
+    def _one_cancelled(self) -> None:
+        if all(future.done() for future in self.futures):
+            self.cancel()
+
+
+class PointPending:
+    """Waits for one point's answer."""
+
+    def __init__(self, gather: Gather, at: int) -> None:
+        self._gather = gather
+        self._at = at
+
+    def returned(self, parts: Parts) -> None:
+        """The endpoint returned."""
+        self._gather.answered(self._at, lambda: _opened(parts))
+
+    def raised(self, message: Raised, parts: Parts) -> None:
+        """The endpoint raised."""
+        self._gather.answered(self._at, lambda: Outcome(error=_actor_error(message, parts)))
+
+    def gone(self, why: str, fault: Fault | None) -> None:
+        """There is no such actor any more."""
+        name = self._gather.name_of(self._at)
+        self._gather.lost(self._at, supervision_error(name, why, fault))
+
+
+class PortGather:
+    """Sends each answer on to a port, with the rank that it came from.
+
+    Args:
+        target: Whom the message goes to.
+        port: Where the answers go.
+    """
+
+    def __init__(self, target: Target, port: Port[Any]) -> None:
+        self._target, self._port = target, port
+
+    def begin(self) -> None:
+        """There is nothing to begin."""
+
+    def point(self, at: int) -> PortPending:
+        """Return who waits for the answer of one point."""
+        return PortPending(f"{self._target.name}[{at}]", self._port, at)
+
+    def posted(self, at: int, link: Link, call: int) -> None:
+        """Nobody cancels it."""
+
+
+class PortPending:
+    """Waits for one point's answer on behalf of a port."""
+
+    def __init__(self, name: str, port: Port[Any], rank: int) -> None:
+        self._name, self._port, self._rank = name, port, rank
+
+    def returned(self, parts: Parts) -> None:
+        """The endpoint returned."""
+        self._port.forward(PortValue(self._port.number, self._rank), parts)
+
+    def raised(self, message: Raised, parts: Parts) -> None:
+        """The endpoint raised."""
+        said, text = message.exception, message.traceback
+        facts = (message.actor, message.endpoint, said, text)
+        self._port.forward(PortRaised(self._port.number, self._rank, False, *facts), parts)
+
+    def gone(self, why: str, fault: Fault | None) -> None:
+        """There is no such actor any more."""
+        error = supervision_error(self._name, why, fault)
+        message = PortRaised(self._port.number, self._rank, True, self._name, "", str(error), "")
+        self._port.forward(message, packed_exception(error))
+
+
+def _opened(parts: Parts) -> Outcome[Any]:
+    value: Any = None
+    with Attempt() as attempt:
+        value = unpack(parts)
+    return Outcome(value, attempt.error)
+
+
+def _actor_error(message: Raised, parts: Parts) -> ActorError:
+    error = ActorError(message.actor, message.endpoint, message.exception, message.traceback)
+    if parts:
+        with Attempt():
+            error.__cause__ = unpack(parts)
+    return error
