@@ -50,11 +50,16 @@ nightly: $(TEST_STAMP) ## The slow tests, those that hold time limits, simulatio
 
 setup: $(TEST_STAMP) ## Only make the virtual environment
 
-peers: bench/peers/torchft/.venv/.ready ## What `danaus bench ft --peers bench/peers` is held against
+PEERS := $(patsubst %/requirements.txt,%/.venv/.ready,$(wildcard bench/peers/*/requirements.txt))
 
-bench/peers/torchft/.venv/.ready: bench/peers/torchft/requirements.txt
+peers: $(PEERS) ## What `danaus bench ft` and `actor` are held against (--peers bench/peers)
+
+# What the peers' programs share lies beside their folders.
+bench/peers/%/.venv/.ready: bench/peers/%/requirements.txt
 	$(PYTHON) -m venv --clear $(@D)
 	$(@D)/bin/pip install -q -r $<
+	@echo $(abspath bench/peers) > $$($(@D)/bin/python -c \
+	    'import sysconfig; print(sysconfig.get_path("purelib"))')/said.pth
 	@touch $@
 
 clean: ## Remove the virtual environment and every cache

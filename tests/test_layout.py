@@ -41,7 +41,7 @@ MAY_READ_THE_DAY = {
     "quorum/lease_kubernetes.py": "writes it into the lease, for people",
     "app/bench_recovery.py": "names a folder and dates a measurement",
     "app/bench_campaign.py": "names a folder and dates a measurement",
-    "app/bench_ft.py": "dates a measurement",
+    "app/bench_table.py": "dates a measurement",
     "cli/demo.py": "names a folder",
     "cli/train.py": "names a folder",
 }

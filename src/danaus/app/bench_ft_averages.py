@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from danaus.app.bench_ft_processes import await_words, end_with_input, leave_word, say
+from danaus.app.bench_processes import await_words, end_with_input, leave_word, say
 from danaus.collectives.forming import Rendezvous
 from danaus.collectives.meeting import MeetingPoint
 from danaus.collectives.reductions import Averager

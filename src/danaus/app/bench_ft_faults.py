@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from danaus.app.bench_ft_figures import Figure, seen
+from danaus.app.bench_figures import Figure, seen
 from danaus.app.bench_ft_fleet import Commit, Fleet
 from danaus.core.clock import Deadline
 

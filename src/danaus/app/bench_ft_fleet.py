@@ -19,7 +19,7 @@ from danaus.actor.here import this_proc
 from danaus.actor.mesh import HostMesh
 from danaus.actor.procfs import ProcessStat, kill_exactly, read_stat
 from danaus.app.bench_ft_job import ReplicaJob
-from danaus.app.bench_ft_processes import Program, Programs
+from danaus.app.bench_processes import Program, Programs
 from danaus.core.errors import ConfigError
 from danaus.job.local import LocalJob
 

@@ -11,40 +11,22 @@ from pathlib import Path
 from typing import Any
 
 from danaus.app.bench_ft_fleet import Commit, Fleet, Shape, commits_in
-from danaus.app.bench_ft_processes import Program, Programs
 from danaus.app.bench_ft_sides import CAUGHT, EXACT, LIMIT_S, finish
+from danaus.app.bench_peer import Peer
+from danaus.app.bench_processes import Program, Programs
 from danaus.core.clock import Deadline
-from danaus.core.errors import ConfigError
 
-_ENVIRONMENT = Path(".venv") / "bin" / "python"
 _POLL_S = 0.005
 
 
-class Torchft:
-    """TorchFT, as its own documents use it.
-
-    Args:
-        folder: Holds its programs and its virtual environment (``make peers``).
-
-    Raises:
-        ConfigError: It is not there.
-    """
+class Torchft(Peer):
+    """TorchFT, as its own documents use it."""
 
     name = "torchft"
     tunings: tuple[str, ...] = ("", "tuned")
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder.absolute()
-        self._python = self._folder / _ENVIRONMENT
-        if not self._python.exists():
-            raise ConfigError(f"{folder} has no virtual environment", to_do="make peers")
-
     def fleet(self, shape: Shape, folder: Path, *, tuning: str = "") -> Fleet:
         return TorchftFleet(self, shape, folder, tuning=tuning)
-
-    def command(self, program: str, *arguments: object) -> list[str]:
-        """Return the command line of one of its programs."""
-        return [str(self._python), str(self._folder / f"{program}.py"), *map(str, arguments)]
 
     def votes(self, num_members: int, num_rounds: int, folder: Path) -> list[float]:
         return list(self._ask(folder, "vote", num_members, num_rounds)["spans_s"])

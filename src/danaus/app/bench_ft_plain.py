@@ -12,8 +12,8 @@ import time
 import torch
 import torch.distributed as dist
 
-from danaus.app.bench_ft_processes import end_with_input, say
 from danaus.app.bench_ft_replica import batch, network
+from danaus.app.bench_processes import end_with_input, say
 
 
 def _train(width: int, compute_s: float, num_steps: int) -> list[float]:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from danaus.actor.endpoints import Actor, endpoint
 from danaus.actor.process_runtime import context
 from danaus.app.bench_ft_job import ReplicaJob
-from danaus.app.bench_ft_processes import end_with_input, say
+from danaus.app.bench_processes import end_with_input, say
 from danaus.ft.ledger import Committed
 from danaus.ft.loop import Loop
 from danaus.ft.observer import Moment, Observer

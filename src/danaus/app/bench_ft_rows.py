@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
+from danaus.app.bench_figures import Figure, Goal, scaled, seen, together, windows
 from danaus.app.bench_ft_faults import AWAY_S, Kill, form, hang_one, kill_some, lose_coordinator
-from danaus.app.bench_ft_figures import Figure, Goal, scaled, seen, windows
 from danaus.app.bench_ft_fleet import Fleet, Shape
 from danaus.app.bench_ft_sides import CAUGHT, EXACT, Side, plain_steps
 
@@ -158,14 +158,7 @@ def _many(ground: Ground, side: Side, strike: Callable[[Fleet], list[Figure]]) -
                 return [seen("fleet", "did not come together")]
             for figure in strike(fleet):
                 found.setdefault(figure.what, []).append(figure)
-    return [_together(each) for each in found.values()]
-
-
-def _together(figures: list[Figure]) -> Figure:
-    values = tuple(value for figure in figures for value in figure.values)
-    words = "; ".join(dict.fromkeys(figure.words for figure in figures if figure.words))
-    unit = next((figure.unit for figure in figures if figure.unit), "")
-    return Figure(figures[0].what, unit if values else "", values, words)
+    return [together(each) for each in found.values()]
 
 
 # -- rounds ---------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import Any, Protocol, Self
 
 from danaus.app.bench_ft_fleet import DanausFleet, Fleet, Shape, read_log
 from danaus.app.bench_ft_job import ReplicaJob
-from danaus.app.bench_ft_processes import Program, Programs
+from danaus.app.bench_processes import Program, Programs
 from danaus.core.clock import Deadline
 from danaus.job.local import LocalJob
 from danaus.quorum.folder import RunFiles

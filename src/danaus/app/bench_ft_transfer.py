@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from danaus.app.bench_ft_processes import await_words, end_with_input, leave_word, say
+from danaus.app.bench_processes import await_words, end_with_input, leave_word, say
 from danaus.core.clock import Deadline
 from danaus.core.errors import InternalError
 from danaus.ft.manifest import Wanted

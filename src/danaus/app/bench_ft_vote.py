@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from danaus.app.bench_ft_processes import await_words, end_with_input, leave_word, say
+from danaus.app.bench_processes import await_words, end_with_input, leave_word, say
 from danaus.ft.crew import Crew
 from danaus.ft.step_events import Ballot
 from danaus.ft.tally import tally

@@ -1,9 +1,10 @@
-"""``danaus bench``: how fast a run recovers, how much it survives, what a loop pays, measured."""
+"""``danaus bench``: what failures cost, how much a run survives, what a message costs, measured."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from danaus.app.bench_actor_settings import ActorBenchConfig
 from danaus.app.bench_ft_settings import FtBenchConfig
 from danaus.app.progress import run_console
 from danaus.app.settings import BenchConfig, CampaignConfig, RunConfig
@@ -11,7 +12,12 @@ from danaus.cli.arguments import build, read, show_help, wants_help
 from danaus.cli.train import check
 from danaus.core.errors import ConfigError
 
-_BENCHES = {"recovery": BenchConfig, "campaign": CampaignConfig, "ft": FtBenchConfig}
+_BENCHES = {
+    "recovery": BenchConfig,
+    "campaign": CampaignConfig,
+    "ft": FtBenchConfig,
+    "actor": ActorBenchConfig,
+}
 
 
 def run(arguments: list[str]) -> int:
@@ -24,7 +30,8 @@ def run(arguments: list[str]) -> int:
         asked = f"danaus has no bench {name!r}" if name else "a bench needs a name"
         known = ", ".join(f"danaus bench {each}" for each in _BENCHES)
         raise ConfigError(asked, to_do=f"there is: {known}")
-    return {"recovery": _recovery, "campaign": _campaign, "ft": _ft}[name](arguments[1:])
+    benches = {"recovery": _recovery, "campaign": _campaign, "ft": _ft, "actor": _actor}
+    return benches[name](arguments[1:])
 
 
 def _recovery(arguments: list[str]) -> int:
@@ -56,6 +63,16 @@ def _ft(arguments: list[str]) -> int:
     _check_file("out", settings.out)
     check(RunConfig())
     from danaus.app.bench_ft import run_bench
+
+    code: int = run_bench(settings, console=run_console())
+    return code
+
+
+def _actor(arguments: list[str]) -> int:
+    given = read(arguments, ActorBenchConfig, "bench actor")
+    settings = build(ActorBenchConfig, given, (), "bench actor")
+    _check_file("out", settings.out)
+    from danaus.app.bench_actor import run_bench
 
     code: int = run_bench(settings, console=run_console())
     return code

@@ -52,7 +52,9 @@ COMMANDS = {
     "compare": Command("compare", "RUN RUN", "two runs: same bits, or the first step that differs"),
     "report": Command("report", "RUN", "write a run's report: a page and a picture"),
     "ledger": Command("ledger", "verify RUN", "check that each sample was committed exactly once"),
-    "bench": Command("bench", "recovery | campaign | ft", "what failures cost, measured here"),
+    "bench": Command(
+        "bench", "recovery | campaign | ft | actor", "what things cost, measured here"
+    ),
     "host": Command("host", "--listen ADDRESS", "let runs of several machines use this one"),
     "lighthouse": Command("lighthouse", "--run RUN", "decide who takes part in each step"),
     "lab": Command("lab", "up | cut | crash | down ...", "many hosts on this machine"),

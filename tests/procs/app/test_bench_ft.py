@@ -8,8 +8,8 @@ import json
 import pytest
 from rich.console import Console
 
+from danaus.app.bench_figures import Figure, Goal, seen, windows
 from danaus.app.bench_ft import run_bench
-from danaus.app.bench_ft_figures import Figure, Goal, seen, windows
 from danaus.app.bench_ft_settings import FtBenchConfig
 from danaus.core.errors import ConfigError
 

@@ -1,4 +1,4 @@
-"""Figures of ``danaus bench ft``: what was measured how often, and how it is told.
+"""Figures of a bench: what was measured how often, and how it is told.
 
 Owns ``Figure``, ``Goal`` and the machine's idle noise beside them.
 """
@@ -95,6 +95,22 @@ class Goal:
 def seen(what: str, words: str) -> Figure:
     """Return a figure that is told in words."""
     return Figure(what, words=words)
+
+
+def together(figures: Sequence[Figure]) -> Figure:
+    """Return what was measured of one thing several times as one figure."""
+    values = tuple(value for figure in figures for value in figure.values)
+    words = "; ".join(dict.fromkeys(figure.words for figure in figures if figure.words))
+    unit = next((figure.unit for figure in figures if figure.unit), "")
+    return Figure(figures[0].what, unit if values else "", values, words)
+
+
+def p50_and_p99(what: str, unit: str, runs: Sequence[Sequence[float]]) -> list[Figure]:
+    """Return the median and the 99th percentile of each run."""
+    middle = tuple(statistics.median(run) for run in runs)
+    high = tuple(sorted(run)[min(len(run) - 1, round(0.99 * (len(run) - 1)))] for run in runs)
+    before = f"{what}: " if what else ""
+    return [Figure(f"{before}p50", unit, middle), Figure(f"{before}p99", unit, high)]
 
 
 def windows(spans: Sequence[float], num_windows: int = 7) -> tuple[float, ...]:
