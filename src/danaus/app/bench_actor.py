@@ -5,6 +5,7 @@ Owns the course of the bench; rows are ``app.bench_actor_rows``'.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import sys
@@ -72,11 +73,11 @@ def run_bench(settings: ActorBenchConfig, *, console: Console) -> int:
         for name, row in rows.items():
             console.print(f"{name}: {row.title}", highlight=False)
             able = [side for side in sides if side.name in (OURS, *row.peers)]
-            measured[name] = measure_on(able, lambda side, name=name: bench.measure(name, side))
+            measured[name] = measure_on(able, functools.partial(bench.measure, name))
     finally:
         folder.remove()
     console.print(table(rows, measured, [side.name for side in sides[:-1]]))
-    write(settings.out, settings.repeats, measured, console)
+    write(measured, settings.out, repeats=settings.repeats, console=console)
     return 0
 
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from danaus.actor import ProcMesh, SupervisionError, shutdown_context, this_host
 from danaus.app.bench_actor_cast import OnLoop, Plain, spans_awaited
@@ -204,7 +204,7 @@ def _pss_mb(pid: int) -> float:
 def _kill(shape: Shape) -> list[Figure]:
     with _procs(2) as procs:
         actor = procs.spawn("plain", Plain).slice(procs=0)
-        return _raises_after(actor, cast(int, actor.pid.call_one().get()))
+        return _raises_after(actor, actor.pid.call_one().get())
 
 
 def _host(shape: Shape) -> list[Figure]:

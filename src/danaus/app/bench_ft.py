@@ -5,6 +5,8 @@ Owns the course of the bench; rows are ``app.bench_ft_rows``'.
 
 from __future__ import annotations
 
+import functools
+
 from rich.console import Console
 
 from danaus.actor.here import shutdown_context
@@ -29,10 +31,10 @@ def run_bench(settings: FtBenchConfig, *, console: Console) -> int:
                 sides.insert(0, Torchft(settings.peers / Torchft.name))
             for name, row in rows.items():
                 console.print(f"{name}: {row.title}", highlight=False)
-                measured[name] = measure_on(sides, lambda side, row=row: row.measure(ground, side))
+                measured[name] = measure_on(sides, functools.partial(row.measure, ground))
     finally:
         shutdown_context()
         folder.remove()
     console.print(table(rows, measured, (Torchft.name,)))
-    write(settings.out, settings.repeats, measured, console)
+    write(measured, settings.out, repeats=settings.repeats, console=console)
     return 0

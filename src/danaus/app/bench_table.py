@@ -103,7 +103,7 @@ def _cells(figures: list[Figure | None], goal: Goal | None) -> list[str]:
     return [*told, goal.text(ours.unit), mark]
 
 
-def write(out: Path | None, repeats: int, measured: Measured, console: Console) -> None:
+def write(measured: Measured, out: Path | None, *, repeats: int, console: Console) -> None:
     """Write the figures as JSON, with when and where they were measured."""
     if out is None:
         return
