@@ -150,7 +150,7 @@ class MeshEndpoint(Endpoint[P, R]):
         context = runtime.context()
         sender = f"{runtime.info.process_id} {context.actor_key or 'client'}"
         if self._options.retries and isinstance(gather, Gather):
-            gather.again = lambda at: self._send_again(at, parts, gather, sender)
+            gather.again = lambda at: self._send_again(at, parts, gather, sender=sender)
         # Numbers are given and messages handed over in one order.
         with runtime.sending:
             numbers = [runtime.numbering.next(sender, each) for each in target.receivers]
@@ -165,7 +165,7 @@ class MeshEndpoint(Endpoint[P, R]):
         for at, number in enumerate(numbers):
             self._send_one(at, parts, gather, numbered=(sender, number))
 
-    def _send_again(self, at: int, parts: Parts, gather: Gathering, sender: str) -> None:
+    def _send_again(self, at: int, parts: Parts, gather: Gathering, *, sender: str) -> None:
         runtime = self._target.runtime
         with runtime.sending:
             number = runtime.numbering.next(sender, self._target.receivers[at])
