@@ -6,6 +6,7 @@ On the connections' loop.  Supervision decides when an actor may clean up; see `
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
@@ -25,6 +26,7 @@ from danaus.actor.process_messages import (
     ProcessMessage,
     Raised,
     Returned,
+    SetLogLevel,
     SpawnActor,
     StopActor,
 )
@@ -39,6 +41,7 @@ from danaus.actor.supervision_messages import (
 from danaus.core.extent import Extent
 
 _EARLY_LIMIT_S = 5.0
+_LOG_FORMAT = "%(levelname)s %(name)s: %(message)s"
 _REMEMBERED = 10_000
 
 
@@ -88,6 +91,9 @@ class Hosting:
             case StopActor():
                 key = ActorKey(message.mesh_id, message.rank)
                 self.stop(key, lambda fault: _answer_stop(peer, message, fault))
+            case SetLogLevel():
+                logging.basicConfig(format=_LOG_FORMAT)  # unless users' code has done it
+                logging.getLogger().setLevel(message.level)
 
     # -- birth ---------------------------------------------------------------------------------
 

@@ -26,11 +26,18 @@ from danaus.actor.fault_hook import call_fault_hook, end_program
 from danaus.actor.hosting import Hosting
 from danaus.actor.identity import HostRef, ProcessRef
 from danaus.actor.links import Parts, Peer
+from danaus.actor.log_window import LogWindow
 from danaus.actor.loop_thread import LoopThread
 from danaus.actor.ordering import Numbering
 from danaus.actor.owned import OwnedActors, OwnedProcs
 from danaus.actor.ports import PortTable
-from danaus.actor.process_messages import ActorFailed, FailurePassedUp, ProcessMessage, SpawnActor
+from danaus.actor.process_messages import (
+    ActorFailed,
+    FailurePassedUp,
+    ProcessMessage,
+    SetLogLevel,
+    SpawnActor,
+)
 from danaus.actor.supervising import Supervisor
 from danaus.actor.supervision_messages import Event, MeshOwned, ProcessesGone, ProcessName
 from danaus.core.clock import Clock, time_of_day
@@ -135,7 +142,6 @@ class Runtime:
         event: MeshOwned,
         *,
         hosts: tuple[HostRef, ...],
-        env: dict[str, str],
     ) -> None:
         """Have the agents of ``hosts`` (one for each rank) start the processes of a mesh."""
         try:
@@ -145,10 +151,52 @@ class Runtime:
             return
         owned.agents = tuple(agents[host] for host in hosts)
         self.supervisor.own(owned, event)
-        owned.start(env, self.info.process_id, self.info.agent_address)
+        owned.start(self.info.process_id, self.info.agent_address)
         for host, agent in agents.items():
             if agent.lost_why:
                 self.host_lost(host, agent.lost_why)
+
+    def stop_procs_on(self, agents: set[str], grace_s: float, then: Callable[[], None]) -> None:
+        """Stop the process meshes owned here that have a process on hosts with these agents."""
+        meshes = [
+            mesh
+            for mesh in self.supervisor.owned_procs()
+            if any(ref.agent_address in agents for ref in mesh.refs)
+        ]
+        left = len(meshes)
+
+        def one_less(_: object) -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                then()
+
+        for mesh in meshes:
+            mesh.grace_s = grace_s
+            mesh.ended.add_done_callback(one_less)
+            self.supervisor.stop(mesh)
+        if not meshes:
+            then()
+
+    def shut_down_hosts(
+        self, hosts: tuple[HostRef, ...], grace_s: float, then: Callable[[], None]
+    ) -> None:
+        """Have the agents of hosts stop whatever runs there and end; call ``then`` after that."""
+        left = set(hosts)
+
+        def one_less(host: HostRef, _: str, is_lost: bool) -> None:
+            if is_lost and host in left:
+                left.discard(host)
+                if not left:
+                    self.on_host_news.remove(one_less)
+                    then()
+
+        self.on_host_news.append(one_less)
+        for host in hosts:
+            agent = self.connections.agent(host)
+            agent.say(talk.ShutDown(grace_s))
+            if agent.lost_why:
+                one_less(host, agent.lost_why, True)
 
     def start_actors(
         self,
@@ -208,7 +256,7 @@ class Runtime:
         if fence is not None:
             fence()
         reason = f"host {host.name} is lost: {why}"
-        for told in self.on_host_news:
+        for told in list(self.on_host_news):
             told(host, reason, True)
         owned = {
             ProcessName(ref.job, ref.process_id)
@@ -244,9 +292,23 @@ class Runtime:
         for told in self.on_host_news:
             told(host, why, False)
 
-    def log_lines(self, message: talk.LogLines) -> None:
+    def log_lines(self, message: talk.LogLines, host: HostRef) -> None:
         """A worker wrote, and somebody here wants to see it."""
-        self.log_sink(message.process_id, message.lines)
+        procs = self.supervisor.procs_of(ProcessName(host.job, message.process_id))
+        if procs is not None and procs.logs is not None:
+            procs.logs.add(message.process_id, message.lines)
+
+    def show_logs(self, owned: OwnedProcs, window_s: float, level: int | None) -> None:
+        """Show what the processes of a mesh write, or no longer (a negative window)."""
+        if owned.logs is not None:
+            owned.logs.flush()
+        owned.logs = LogWindow(window_s, self._show) if window_s >= 0 else None
+        owned.forward_logs(owned.logs is not None)
+        for ref in owned.refs if level is not None else ():
+            self.connections.link(ref).post(lambda _: SetLogLevel(level or 0), (), None)
+
+    def _show(self, who: str, lines: tuple[str, ...]) -> None:
+        self.log_sink(who, lines)
 
     def stop_asked(self) -> None:
         """The agent wants this worker to end."""
