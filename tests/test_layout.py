@@ -48,9 +48,9 @@ MAY_READ_THE_DAY = {
 MAY_CATCH_ALL = 3
 PURE = (
     "quorum.state", "quorum.resolve", "quorum.progress", "quorum.donors", "quorum.lease", "ft.step",
-    "ft.fragments", "actor.supervision", "actor.waiting_state", "core.extent", "collectives.tree",
-    "app.chaos", "app.chaos_fault", "app.chaos_kinds", "app.chaos_record", "app.chaos_schedule",
-    "app.chaos_spec", "app.crew_plan",
+    "ft.fragments", "actor.holdings", "actor.supervision", "actor.waiting_state", "core.extent",
+    "collectives.tree", "app.chaos", "app.chaos_fault", "app.chaos_kinds", "app.chaos_record",
+    "app.chaos_schedule", "app.chaos_spec", "app.crew_plan",
 )  # fmt: skip
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -4,6 +4,8 @@ import os
 
 import pytest
 
+from danaus.actor.holdings import HostHeld
+from danaus.actor.holdings_log import HoldingsLog, read_holdings
 from danaus.actor.pid_registry import PidRegistry
 from danaus.actor.process_runtime import context
 from danaus.app.chaos_inside import make_inside
@@ -129,3 +131,24 @@ def test_a_disk_that_others_use_is_never_filled(tmp_path):
     with pytest.raises(ConfigError, match="which is not filled: a file system of its own"):
         fill_disk(tmp_path, 1.0, lambda: None)
     assert not list(tmp_path.iterdir())
+
+
+def test_what_a_controller_holds_is_written_down_once_there_is_room_again(small_disk):
+    said = []
+    log = HoldingsLog(small_disk / "control" / "holdings.jsonl")
+    log.on_trouble = said.append
+    log.begin("controller/1.a/0#0", 1, 1)
+    fill(small_disk / "filler")
+    for n in range(200):  # more than the file's last block holds
+        log.record(HostHeld(f"host{n}", "unix:/a"))
+    assert log.trouble
+    assert not log.retry()
+    on_disk = read_holdings(log.path)
+    assert on_disk.generation == 1, "what was written before is whole"
+    assert len(on_disk.hosts) < 200
+    (small_disk / "filler").unlink()
+    assert log.retry()
+    assert read_holdings(log.path) == log.state
+    assert len(said) == 2
+    assert (bool(said[0]), said[1]) == (True, "")
+    log.close()

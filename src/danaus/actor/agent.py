@@ -28,14 +28,12 @@ from danaus.actor import nursery_messages, procfs
 from danaus.actor.agent_owners import Owners
 from danaus.actor.agent_reports import AgentSession, Reports
 from danaus.actor.agent_workers import Worker, WorkerTable
-from danaus.actor.binding import places, read_topology
 from danaus.actor.log_tail import LogFollower, log_path
 from danaus.actor.nursery_client import NurseryClient
 from danaus.actor.pid_registry import PidRegistry
-from danaus.actor.unattended import nobody_works
-from danaus.core.errors import ChannelClosed, ConfigError, DanausError
+from danaus.actor.unattended import Attendance
+from danaus.core.errors import ChannelClosed, DanausError
 from danaus.core.lifeline import arm_lifeline, end_watched, open_lifeline
-from danaus.core.whole_file import WholeFile
 from danaus.wire.address import Address
 from danaus.wire.lifecycle import (
     KillProcess,
@@ -72,8 +70,10 @@ class HostAgent:
         self._address = settings.address
         self._num_started = 0
         self._leaving = ""
-        self._topology = read_topology()
         self._owners = Owners(self._workers, self._secret, self._tasks)
+        self._attendance = Attendance(
+            self._workers, self._tasks, end=self._ending.set, note=self.note
+        )
 
     def note(self, text: str) -> None:
         """Write a line to the agent's log, if there is room for it."""
@@ -133,8 +133,7 @@ class HostAgent:
 
     def _controller_gone(self) -> None:
         if self._settings.detached:
-            self.note("the controller is gone; going on for as long as somebody works here")
-            self._tasks.start(self._end_unattended(), "going on without a controller")
+            self._attendance.nobody_there()
         else:
             self._ending.set()
 
@@ -152,10 +151,6 @@ class HostAgent:
 
     async def _leave(self) -> None:
         await self._workers.ask_to_end()
-        self._ending.set()
-
-    async def _end_unattended(self) -> None:
-        await nobody_works(self._workers)
         self._ending.set()
 
     # -- sessions ------------------------------------------------------------------------------
@@ -176,6 +171,7 @@ class HostAgent:
 
     def _forget(self, peer: AgentSession) -> None:
         self._sessions.discard(peer)
+        self._attendance.left(peer)
         for worker in self._workers:
             worker.watchers.discard(peer)
             worker.log_readers.discard(peer)
@@ -184,10 +180,20 @@ class HostAgent:
 
     def _obey(self, peer: AgentSession, message: talk.ToAgent) -> None:
         match message:
-            case talk.Greet():
+            case talk.Greet(generation):
                 peer.greeted = True
                 peer.session.keep_for(self._settings.lost_limit_s)
                 peer.tell(talk.Welcome(self._settings.host, os.getpid()))
+                self._attendance.greeted(peer, generation)
+            case _ if not self._attendance.obeys(peer):
+                self._attendance.refuse(peer)
+            case talk.ListOwned():
+                owned = (w.spec.process_id for w in self._workers if not w.owner_agent)
+                peer.tell(talk.Owned(tuple(owned)))
+            case talk.AdoptProcesses():
+                self._workers.adopt(message.process_ids, message.owner, peer)
+                if self._leaving:
+                    peer.tell(talk.HostLeaving(self._leaving))
             case talk.StartProcesses():
                 self._start_processes(peer, message)
             case talk.WorkerReady():
@@ -210,7 +216,7 @@ class HostAgent:
             case talk.ForwardLogs():
                 self._forward(peer, message)
             case talk.EndUnattended():
-                self._tasks.start(self._end_unattended(), "going on without a controller")
+                self._attendance.nobody_there()
             case talk.ShutDown():
                 self._tasks.start(self._shut_down(message.grace_s), "shutting down")
 
@@ -258,7 +264,7 @@ class HostAgent:
             else:
                 try:
                     self._workers.add(self._new_worker(peer, message, process))
-                except (OSError, ConfigError) as error:  # a full disk, no such CPU
+                except OSError as error:  # a full disk, most likely
                     why = f"could not be started: {error}"
             if why:
                 peer.tell(ProcessExited(process.process_id, reason=why))
@@ -271,7 +277,6 @@ class HostAgent:
         settings = self._settings
         self._num_started += 1
         name = f"w{os.getpid()}-{self._num_started}"
-        place = places(self._topology, message.binding, process.of)[process.number]
         block, position = _new_block(str(Path(settings.folder) / f"{name}.position"))
         log = log_path(settings.run_dir, process.process_id)
         spec = nursery_messages.WorkerSpec(
@@ -286,9 +291,7 @@ class HostAgent:
             agent_address=self._address,
             sockets=settings.sockets,
             lost_limit_s=settings.lost_limit_s,
-            env=process.env,
-            place=place,
-            bootstrap_path=self._keep_bootstrap(name, message.bootstrap),
+            env=message.env,
         )
         return Worker(
             spec=spec,
@@ -298,14 +301,6 @@ class HostAgent:
             block=block,
             log=LogFollower(log),
         )
-
-    def _keep_bootstrap(self, name: str, parts: tuple[bytes, ...]) -> str:
-        """Lay down what a worker calls first, which its nursery's messages may be too short for."""
-        if not parts:
-            return ""
-        path = Path(self._settings.folder) / f"{name}.bootstrap"
-        WholeFile(path, durable=False).write(msgspec.msgpack.encode(parts))
-        return str(path)
 
     def _bind(self, name: str) -> str:
         own = Address.parse(self._address)
@@ -336,7 +331,6 @@ def _remove_leftovers(settings: talk.AgentSettings) -> None:
     """Remove the files of workers that ended with an earlier agent of this host."""
     left = [
         *Path(settings.folder).glob("*.position"),
-        *Path(settings.folder).glob("*.bootstrap"),
         *Path(settings.sockets).glob(f"{settings.host}-w*-*"),
     ]
     for path in left:

@@ -50,11 +50,17 @@ class AgentListener(Protocol):
     def process_exited(self, message: ProcessExited, host: HostRef) -> None:
         """A worker is gone."""
 
-    def log_lines(self, message: talk.LogLines, host: HostRef) -> None:
+    def log_lines(self, message: talk.LogLines) -> None:
         """A worker wrote."""
 
     def host_lost(self, host: HostRef, why: str) -> None:
         """The agent is gone, and with it every worker of its host."""
+
+    def processes_owned(self, message: talk.Owned, host: HostRef) -> None:
+        """The agent has said which processes of a controller live there."""
+
+    def owner_replaced(self, message: talk.OwnerReplaced, host: HostRef) -> None:
+        """A later controller has taken this one's place."""
 
     def host_leaving(self, host: HostRef, why: str) -> None:
         """The agent was asked to end, and waits for its workers to end first."""
@@ -109,7 +115,7 @@ class AgentLink:
         self._tasks = tasks
         self._loop = asyncio.get_running_loop()
         self._session: Session | None = None
-        self._outbox: list[talk.ToAgent] = [talk.Greet()]
+        self._outbox: list[talk.ToAgent] = [talk.Greet(hello.generation)]
         self._heard = self._loop.time()
         self._closing = False
         self._lost_at = 0.0
@@ -232,9 +238,13 @@ class AgentLink:
             case ProcessExited():
                 self._listener.process_exited(message, self.host)
             case talk.LogLines():
-                self._listener.log_lines(message, self.host)
+                self._listener.log_lines(message)
             case talk.HostLeaving(why):
                 self._listener.host_leaving(self.host, why)
+            case talk.Owned():
+                self._listener.processes_owned(message, self.host)
+            case talk.OwnerReplaced():
+                self._listener.owner_replaced(message, self.host)
             case talk.StopWorker():
                 self._listener.stop_asked()
             case _:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import msgspec
 
-from danaus.actor.binding import Binding
 from danaus.wire.codec import Codec
 from danaus.wire.lifecycle import KillProcess, PositionsSeen, ProcessExited, WatchProcess
 
@@ -21,12 +20,14 @@ class Hello(msgspec.Struct, frozen=True):
     """Who opens a session; proven by the handshake to hold the job's secret.
 
     ``address`` is where it listens itself, ``agent_address`` its host agent (empty in a
-    controller).
+    controller).  ``generation`` counts the controllers of a run that were started one after the
+    other; 0: whoever it is, nobody takes its place.
     """
 
     process_id: str
     address: str = ""
     agent_address: str = ""
+    generation: int = 0
 
 
 class AgentSettings(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -66,33 +67,48 @@ class AgentSettings(msgspec.Struct, frozen=True, omit_defaults=True):
 # -- to the agent -------------------------------------------------------------------------------
 
 
-class Greet(msgspec.Struct, frozen=True, tag="greet"):
-    """Answer with ``Welcome``, then send ``Beat`` twice a second."""
+class Greet(msgspec.Struct, frozen=True, tag="greet", omit_defaults=True):
+    """Answer with ``Welcome``, then send ``Beat`` twice a second.
+
+    ``generation`` as in ``Hello``: controllers of earlier ones are not obeyed from now on, and are
+    told (``OwnerReplaced``).
+    """
+
+    generation: int = 0
 
 
 class NewProcess(msgspec.Struct, frozen=True):
-    """One worker to start; ``number`` counts those of its mesh on this host, of ``of``."""
+    """One worker to start."""
 
     process_id: str
     rank: int
-    env: dict[str, str] = {}
-    number: int = 0
-    of: int = 1
 
 
 class StartProcesses(msgspec.Struct, frozen=True, tag="start_processes"):
     """Fork these workers; the session becomes their owner's and is told of starts and ends.
 
     ``owner`` is the owning process, ``owner_agent`` that process's agent (empty: a controller).
-    ``bootstrap`` is what each of them calls before it does anything else, packed; empty: nothing.
     """
 
     mesh_id: str
     processes: tuple[NewProcess, ...]
+    env: dict[str, str]
     owner: str
     owner_agent: str
-    binding: Binding = Binding()
-    bootstrap: tuple[bytes, ...] = ()
+
+
+class ListOwned(msgspec.Struct, frozen=True, tag="list_owned"):
+    """Answer with ``Owned``: which processes of a controller live here."""
+
+
+class AdoptProcesses(msgspec.Struct, frozen=True, tag="adopt_processes"):
+    """Be these processes' owner: told of each as if it had been started from this session.
+
+    Of those that are gone by ``ProcessExited``, with what is remembered of their end.
+    """
+
+    owner: str
+    process_ids: tuple[str, ...]
 
 
 class LocateProcess(msgspec.Struct, frozen=True, tag="locate_process"):
@@ -169,6 +185,18 @@ class LogLines(msgspec.Struct, frozen=True, tag="log_lines"):
     lines: tuple[str, ...]
 
 
+class Owned(msgspec.Struct, frozen=True, tag="owned"):
+    """The processes of a controller that live here."""
+
+    process_ids: tuple[str, ...]
+
+
+class OwnerReplaced(msgspec.Struct, frozen=True, tag="owner_replaced"):
+    """To a controller: a later one, of this generation, has taken its place; it is not obeyed."""
+
+    generation: int
+
+
 class StopWorker(msgspec.Struct, frozen=True, tag="stop_worker"):
     """To a worker: end in good order."""
 
@@ -182,6 +210,8 @@ class HostLeaving(msgspec.Struct, frozen=True, tag="host_leaving"):
 ToAgent = (
     Greet
     | StartProcesses
+    | ListOwned
+    | AdoptProcesses
     | LocateProcess
     | StopProcesses
     | ForwardLogs
@@ -197,6 +227,8 @@ FromAgent = (
     | ProcessStarted
     | ProcessReady
     | LogLines
+    | Owned
+    | OwnerReplaced
     | StopWorker
     | HostLeaving
     | ProcessExited

@@ -23,6 +23,7 @@ class AgentSession:
         self.session = session
         self.watching: set[str] = set()
         self.greeted = False
+        self.generation = 0
 
     def tell(self, message: talk.FromAgent) -> None:
         """Send; a session that is gone swallows it."""

@@ -14,6 +14,7 @@ from danaus.actor import agent_messages as talk
 from danaus.actor.agent_link import AgentLink, AgentListener, Patience
 from danaus.actor.contexts import ProcessInfo
 from danaus.actor.failure import Fault
+from danaus.actor.generations import Generations
 from danaus.actor.identity import HostRef, ProcessRef, job_of
 from danaus.actor.links import Link, LinkUser, LocalLink, ProcessLink, SessionPeer
 from danaus.actor.loop_thread import LoopThread
@@ -56,6 +57,7 @@ class Job:
     listener: SessionListener
     address: str
     patience: Patience
+    generation: int = 0
 
 
 class Connections:
@@ -71,26 +73,38 @@ class Connections:
         self._jobs: dict[str, Job] = {}
         self._links: dict[ProcessName, ProcessLink] = {}
         self._agents: dict[str, AgentLink] = {}
+        self._generations = Generations()
         self._partings: dict[str, list[Callable[[], Awaitable[None]]]] = {}
         self.fences: dict[str, Callable[[], None]] = {}
         """How to end an agent of this machine that does not answer, by its address."""
 
     # -- jobs ----------------------------------------------------------------------------------
 
-    def join(self, secret: Secret, bind: Address, patience: Patience = PATIENCE) -> str:
+    def join(
+        self,
+        secret: Secret,
+        bind: Address,
+        patience: Patience = PATIENCE,
+        *,
+        generation: int = 0,
+    ) -> str:
         """Listen for processes of a job; return the job's name.  From any other thread.
 
         Args:
             secret: The job's secret.
             bind: Where to listen.
             patience: When a host agent that is silent is given up.
+            generation: Of this controller, above all before it; 0: it does not take turns.
         """
         job = job_of(secret)
         if job not in self._jobs:
-            self._user.io.run(self._listen(secret, bind, patience), LOST_LIMIT_S)
+            listening = self._listen(secret, bind, patience, generation=generation)
+            self._user.io.run(listening, LOST_LIMIT_S)
         return job
 
-    async def _listen(self, secret: Secret, bind: Address, patience: Patience) -> None:
+    async def _listen(
+        self, secret: Secret, bind: Address, patience: Patience, *, generation: int
+    ) -> None:
         job = job_of(secret)
 
         def serve(session: Session) -> None:
@@ -98,7 +112,7 @@ class Connections:
 
         lost_limit_s = max(LOST_LIMIT_S, patience.lost_limit_s)
         listener = await serve_sessions(bind, secret, serve, lost_limit_s=lost_limit_s)
-        self._jobs[job] = Job(secret, listener, str(listener.address), patience)
+        self._jobs[job] = Job(secret, listener, str(listener.address), patience, generation)
 
     def on_leave(self, job: str, parting: Callable[[], Awaitable[None]]) -> None:
         """Await ``parting()`` whenever this process leaves a job, once."""
@@ -159,13 +173,15 @@ class Connections:
 
     def _hello(self, job: Job) -> talk.Hello:
         info = self._user.info
-        return talk.Hello(info.process_id, job.address, info.agent_address)
+        return talk.Hello(info.process_id, job.address, info.agent_address, job.generation)
 
     def _serve(self, session: Session, job: str) -> None:
         try:
             hello = talk.HELLO.decode(session.hello, session.peer)
         except DanausError as error:
             session.end(str(error))
+            return
+        if not self._generations.admit(job, hello.generation, session):
             return
         peer = SessionPeer(session, hello, job)
 

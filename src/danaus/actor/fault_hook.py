@@ -13,6 +13,9 @@ from typing import NoReturn, cast
 
 from danaus.actor.failure import MeshFailure
 
+REPLACED_CODE = 75
+"""Exit code of a controller whose place another has taken."""
+
 
 def unhandled_fault_hook(failure: MeshFailure) -> None:
     """Report the failure and end the process with exit code 1; all that it started ends too."""
@@ -32,6 +35,14 @@ def end_program(code: int) -> NoReturn:
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
     os._exit(code)
+
+
+def end_replaced(why: str) -> None:
+    """End a controller whose place another has taken (A-12): what it started goes on without it."""
+    words = f"this controller was replaced by a later one: {why}; it ends, and the run goes on"
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(f"danaus: {words}\n")
+    end_program(REPLACED_CODE)
 
 
 def call_fault_hook(failure: MeshFailure) -> None:

@@ -6,8 +6,7 @@ On the connections' loop.  Supervision decides when an actor may clean up; see `
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -18,6 +17,7 @@ from danaus.actor.links import LocalLink, Parts, Peer
 from danaus.actor.portable import packed_exception, packed_fault
 from danaus.actor.process_messages import (
     ActorFailed,
+    AdoptActor,
     CancelCall,
     Deliver,
     Gone,
@@ -26,7 +26,6 @@ from danaus.actor.process_messages import (
     ProcessMessage,
     Raised,
     Returned,
-    SetLogLevel,
     SpawnActor,
     StopActor,
 )
@@ -41,8 +40,8 @@ from danaus.actor.supervision_messages import (
 from danaus.core.extent import Extent
 
 _EARLY_LIMIT_S = 5.0
-_LOG_FORMAT = "%(levelname)s %(name)s: %(message)s"
 _REMEMBERED = 10_000
+_UNTOLD = 100  # failures of an actor whose owner is away: the newest
 
 
 class HostingProcess(CellHost, Protocol):
@@ -69,6 +68,7 @@ class Hosting:
         self._early: dict[ActorKey, list[tuple[Deliver, Parts, Peer]]] = {}
         self._refused: OrderedDict[ActorKey, dict[str, int]] = OrderedDict()  # the last by sender
         self._past: OrderedDict[ActorKey, str] = OrderedDict()
+        self._untold: dict[ActorKey, deque[tuple[ProcessMessage, Parts]]] = {}
         self._stopping: dict[ActorKey, list[Callable[[Fault | None], None]]] = {}
 
     def get(self, key: ActorKey) -> ActorCell | None:
@@ -84,6 +84,8 @@ class Hosting:
                 self._process.ports.take(message, parts)
             case SpawnActor():
                 self._spawn(message, parts, peer)
+            case AdoptActor():
+                self._adopt(message, peer)
             case CancelCall():
                 self._process.ports.forget(peer, message.call)
                 for cell in self._cells.values():
@@ -91,9 +93,6 @@ class Hosting:
             case StopActor():
                 key = ActorKey(message.mesh_id, message.rank)
                 self.stop(key, lambda fault: _answer_stop(peer, message, fault))
-            case SetLogLevel():
-                logging.basicConfig(format=_LOG_FORMAT)  # unless users' code has done it
-                logging.getLogger().setLevel(message.level)
 
     # -- birth ---------------------------------------------------------------------------------
 
@@ -114,12 +113,33 @@ class Hosting:
         for early in self._early.pop(key, ()):
             cell.deliver(*early)
 
+    def _adopt(self, message: AdoptActor, peer: Peer) -> None:
+        """Let an actor have another owner, since the one that it had was started again (A-12)."""
+        key = ActorKey(message.mesh_id, message.rank)
+        cell = self._cells.get(key)
+        if cell is None:
+            why = self._past.get(key, "there is no such actor in this process")
+            peer.send(Gone(message.call, str(key), why))
+            return
+        cell.owner = peer
+        peer.send(Returned(message.call))
+        for untold, its_parts in self._untold.pop(key, ()):
+            peer.send(untold, its_parts)
+
+    def tell_owner(self, cell: ActorCell, message: ProcessMessage, parts: Parts) -> None:
+        """Tell an actor's owner of a failure; one that is away is told once it is back (A-12)."""
+        key = cell.context.actor_key
+        if key is not None and cell.owner.is_away:
+            self._untold.setdefault(key, deque(maxlen=_UNTOLD)).append((message, parts))
+        else:
+            cell.owner.send(message, parts)
+
     def actor_failed(self, cell: ActorCell, fault: Fault, fatal: bool) -> None:
         """Tell the owner's process of a failure that nobody waits for (A-6)."""
         key = cell.context.actor_key
         if key is None:
             return
-        cell.owner.send(ActorFailed(key.mesh_id, key.rank, fatal), packed_fault(fault))
+        self.tell_owner(cell, ActorFailed(key.mesh_id, key.rank, fatal), packed_fault(fault))
         if fatal:
             self._cells.pop(key, None)
             self._remember(key, cell.gone_why)
@@ -193,6 +213,7 @@ class Hosting:
 
     def _cleaned_up(self, key: ActorKey, fault: Fault | None) -> None:
         self._cells.pop(key, None)
+        self._untold.pop(key, None)
         self._remember(key, "it was stopped")
         self._process.handle(ActorGone(key))
         for then in self._stopping.pop(key, ()):

@@ -94,6 +94,10 @@ class Peer(Protocol):
     def worker(self) -> ProcessRef | None:
         """Who it is, if it is a worker: one that a host agent watches."""
 
+    @property
+    def is_away(self) -> bool:
+        """Tell whether nothing reaches it now."""
+
     def send(self, message: ProcessMessage, parts: Parts = ()) -> None:
         """Send; a peer that is gone swallows it."""
 
@@ -112,6 +116,11 @@ class SessionPeer:
         self.worker: ProcessRef | None = None
         if hello.agent_address:
             self.worker = ProcessRef(hello.process_id, hello.agent_address, "", job)
+
+    @property
+    def is_away(self) -> bool:
+        """Tell whether its session has no connection."""
+        return not self.session.is_connected
 
     def send(self, message: ProcessMessage, parts: Parts = ()) -> None:
         """Send; a peer that is gone swallows it."""
@@ -198,6 +207,7 @@ class LocalLink(Link):
     """
 
     worker: ProcessRef | None = None
+    is_away = False
 
     def send(self, message: ProcessMessage, parts: Parts = ()) -> None:
         """Take the answer to a request (the link is its own peer)."""

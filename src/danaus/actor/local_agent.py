@@ -14,8 +14,10 @@ from pathlib import Path
 
 import msgspec
 
-from danaus.actor import boot
+from danaus.actor import boot, procfs
 from danaus.actor.agent_messages import AgentSettings
+from danaus.actor.found_process import FoundProcess
+from danaus.actor.holdings import HostHeld
 from danaus.actor.identity import HostRef, check_name, job_of
 from danaus.actor.log_tail import log_path, tail
 from danaus.actor.runtime import Runtime
@@ -68,7 +70,7 @@ class LocalAgent:
         self.name = check_name(name, "the name of a host")
         self._options = options
         self._folder = (options.folder or options.run_dir / "control" / "agents") / name
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | FoundProcess | None = None
         self._pidfd = -1
         self._lifeline = -1
         self._runtime: Runtime | None = None
@@ -85,11 +87,31 @@ class LocalAgent:
         return self._process is not None and self._process.poll() is None
 
     @property
+    def was_found(self) -> bool:
+        """Tell whether an earlier controller has started it."""
+        return isinstance(self._process, FoundProcess)
+
+    @property
     def exit_code(self) -> int | None:
         """How the agent's process has ended, as ``subprocess`` says it; None: it has not."""
         return self._process.poll() if self._process is not None else None
 
+    @property
+    def held(self) -> HostHeld:
+        """What a later controller must know to find the agent."""
+        stat = procfs.read_stat(self.pid) if self.pid else None
+        started = stat.started if stat is not None else 0
+        return HostHeld(self.name, self.host.agent_address, self.pid, started)
+
     # -- beginning -----------------------------------------------------------------------------
+
+    def find(self, held: HostHeld | None) -> bool:
+        """Take the agent that an earlier controller has started for this one, if it lives."""
+        if held is None:
+            return False
+        self._process = FoundProcess.find(held.agent_pid, held.agent_started)
+        self.host = HostRef(self.name, held.agent_address, self.host.job)
+        return self._process is not None
 
     def launch(self) -> int:
         """Start the agent's process; return the descriptor that ``await_ready`` reads."""
@@ -150,7 +172,7 @@ class LocalAgent:
         """Tell ``runtime`` at once when the agent's process ends (P-2)."""
         self._runtime = runtime
         if self._process is not None:
-            self._pidfd = os.pidfd_open(self._process.pid)
+            self._pidfd = _descriptor(self._process)
             runtime.connections.fences[self.host.agent_address] = self._process.kill
             runtime.io.post(self._watch, runtime, self._pidfd)
 
@@ -159,9 +181,15 @@ class LocalAgent:
 
     def _ended(self, runtime: Runtime, pidfd: int) -> None:
         self._unwatch(pidfd)
+        runtime.connections.lose_host(self.host, f"its agent ended{self._how_it_ended()}")
+
+    def _how_it_ended(self) -> str:
+        if isinstance(self._process, FoundProcess):
+            return ""  # that only its parent is told
         code = self.exit_code
-        how = f"by {signal.Signals(-code).name}" if code is not None and code < 0 else f"({code})"
-        runtime.connections.lose_host(self.host, f"its agent ended {how}")
+        return (
+            f" by {signal.Signals(-code).name}" if code is not None and code < 0 else f" ({code})"
+        )
 
     def _unwatch(self, pidfd: int) -> None:
         if pidfd == self._pidfd >= 0:
@@ -197,6 +225,8 @@ class LocalAgent:
     def release(self) -> None:
         """Let go of what this program holds of an agent that has ended, or is detached."""
         self.unwatch()
+        if isinstance(self._process, FoundProcess):
+            self._process.close()
         if self._lifeline >= 0:
             os.close(self._lifeline)
             self._lifeline = -1
@@ -236,6 +266,13 @@ class LocalAgent:
             ready_fd=ready_fd,
             lost_limit_s=options.lost_limit_s,
         )
+
+
+def _descriptor(process: subprocess.Popen[bytes] | FoundProcess) -> int:
+    """Return a descriptor that becomes readable once the process has ended."""
+    if isinstance(process, FoundProcess):
+        return process.duplicate()
+    return os.pidfd_open(process.pid)
 
 
 def start_agents(

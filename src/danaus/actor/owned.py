@@ -6,17 +6,14 @@ On the connections' loop.  What a failure means is decided in ``supervision``; w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from danaus.actor import agent_messages as talk
-from danaus.actor.binding import Binding
 from danaus.actor.failure import Fault
 from danaus.actor.future import Future
 from danaus.actor.identity import HostRef, ProcessRef
 from danaus.actor.links import Link, Parts
-from danaus.actor.log_window import LogWindow
-from danaus.actor.process_messages import Raised, SpawnActor, StopActor
+from danaus.actor.process_messages import AdoptActor, Raised, SpawnActor, StopActor
 from danaus.core.errors import ActorError, SupervisionError
 from danaus.core.extent import Extent
 from danaus.wire.lifecycle import KillProcess
@@ -57,23 +54,6 @@ class OwnedMesh:
         raise NotImplementedError
 
 
-@dataclass(frozen=True)
-class ProcsTerms:
-    """How the processes of a mesh are started.
-
-    Args:
-        env: Variables to set in the environment of each, by rank.
-        per_host: How many of them each host runs.
-        binding: Which CPUs and memory they get.
-        bootstrap: What each calls first, packed.
-    """
-
-    env: tuple[dict[str, str], ...]
-    per_host: int = 1
-    binding: Binding = field(default_factory=Binding)
-    bootstrap: tuple[bytes, ...] = ()
-
-
 class OwnedProcs(OwnedMesh):
     """Processes on one or more hosts.
 
@@ -81,46 +61,38 @@ class OwnedProcs(OwnedMesh):
         mesh_id: Of the mesh.
         name: Of the mesh.
         refs: The processes, by rank.
-        terms: How they are started.
 
     Attributes:
         agents: The agent of each, by rank; set before anything else is done.
         grace_s: Seconds that each has to end by itself once the mesh is stopped.
         kill_reason: Why they are killed instead; empty: they are asked to end.
-        logs: Where what they write is shown; None: nowhere.
     """
 
-    def __init__(
-        self, mesh_id: str, name: str, refs: Sequence[ProcessRef], *, terms: ProcsTerms
-    ) -> None:
+    def __init__(self, mesh_id: str, name: str, refs: Sequence[ProcessRef]) -> None:
         super().__init__(mesh_id, name)
         self.refs = tuple(refs)
-        self._terms = terms
         self.agents: tuple[AgentVoice, ...] = ()
         self.grace_s = GRACE_S
         self.kill_reason = ""
-        self.logs: LogWindow | None = None
         self.pids: dict[str, int] = {}
         self._coming = {ref.process_id for ref in refs}
         self._living = {ref.process_id for ref in refs}
         self._then: Callable[[], None] | None = None
 
-    def start(self, owner: str, owner_agent: str) -> None:
+    def start(self, env: dict[str, str], owner: str, owner_agent: str) -> None:
         """Ask each agent for its processes."""
-        terms = self._terms
         for agent in dict.fromkeys(self.agents):
             wanted = tuple(
-                talk.NewProcess(
-                    ref.process_id, rank, terms.env[rank], rank % terms.per_host, terms.per_host
-                )
+                talk.NewProcess(ref.process_id, rank)
                 for rank, ref in enumerate(self.refs)
                 if self.agents[rank] is agent
             )
-            agent.say(
-                talk.StartProcesses(
-                    self.mesh_id, wanted, owner, owner_agent, terms.binding, terms.bootstrap
-                )
-            )
+            agent.say(talk.StartProcesses(self.mesh_id, wanted, env, owner, owner_agent))
+
+    def adopt(self, owner: str) -> None:
+        """Have each agent take this process for the owner of processes that are there (A-12)."""
+        for agent, process_ids in self._by_agent():
+            agent.say(talk.AdoptProcesses(owner, process_ids))
 
     def started(self, process_id: str, pid: int) -> None:
         """One was forked."""
@@ -137,8 +109,6 @@ class OwnedProcs(OwnedMesh):
         self._living.discard(process_id)
         if process_id in self._coming:
             self.initialized.set_error(supervision_error(process_id, fault.reason, fault))
-        if not self._living and self.logs is not None:
-            self.logs.flush()
         if not self._living and self._then is not None:
             then, self._then = self._then, None
             then()
@@ -203,6 +173,16 @@ class OwnedActors(OwnedMesh):
                 )
 
             link.post(build, parts, waiting)
+
+    def adopt(self) -> None:
+        """Have actors that are there take this process for their owner (A-12)."""
+        waiting = _All(self, len(self.links), self._all_made)
+        for rank, link in enumerate(self.links):
+
+            def build(call: int, rank: int = rank) -> AdoptActor:
+                return AdoptActor(call, self.mesh_id, rank)
+
+            link.post(build, (), waiting)
 
     def end(self, then: Callable[[], None]) -> None:
         """Stop every actor that lives."""

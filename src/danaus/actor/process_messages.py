@@ -50,6 +50,18 @@ class CancelCall(msgspec.Struct, frozen=True, tag="cancel", array_like=True):
     call: int
 
 
+class AdoptActor(msgspec.Struct, frozen=True, tag="adopt", array_like=True):
+    """The session it arrives on is that of the owner of an actor's mesh from now on.
+
+    Answered by ``Returned``; by ``Gone`` if there is no such actor.  What the actor could not tell
+    the owner before follows.
+    """
+
+    call: int
+    mesh_id: str
+    rank: int
+
+
 class StopActor(msgspec.Struct, frozen=True, tag="stop", array_like=True):
     """Take no new message, finish those at hand, clean up; answered by ``Returned``."""
 
@@ -80,12 +92,6 @@ class Gone(msgspec.Struct, frozen=True, tag="gone", array_like=True):
     call: int
     actor: str
     why: str
-
-
-class SetLogLevel(msgspec.Struct, frozen=True, tag="set_log_level", array_like=True):
-    """Have this process's root logger write what is of this level or above."""
-
-    level: int
 
 
 class PortValue(msgspec.Struct, frozen=True, tag="port_value", array_like=True):
@@ -128,7 +134,7 @@ class FailurePassedUp(msgspec.Struct, frozen=True, tag="failure_passed_up", arra
     rank: int
 
 
-Request = SpawnActor | Deliver | CancelCall | StopActor | SetLogLevel | PortValue | PortRaised
+Request = SpawnActor | AdoptActor | Deliver | CancelCall | StopActor | PortValue | PortRaised
 Answer = Returned | Raised | Gone | ActorFailed | FailurePassedUp
 ProcessMessage = Request | Answer
 

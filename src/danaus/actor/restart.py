@@ -6,6 +6,7 @@ Pure: what to restart after a failure and when, from the policy, the past and ``
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -56,11 +57,24 @@ class RestartDecision:
 
 
 class RestartBudget:
-    """Counts one supervisor's failures against its policy."""
+    """Counts one supervisor's failures against its policy.
 
-    def __init__(self, policy: Restart) -> None:
+    Args:
+        policy: What is allowed.
+        past: When failures were that count already, as an earlier controller has written it down.
+        on_use: Told, after each failure that is tolerated, when all that still count were.
+    """
+
+    def __init__(
+        self,
+        policy: Restart,
+        past: Iterable[float] = (),
+        *,
+        on_use: Callable[[tuple[float, ...]], None] = lambda _: None,
+    ) -> None:
         self.policy = policy
-        self._past: deque[float] = deque()
+        self._past: deque[float] = deque(past)
+        self._on_use = on_use
 
     def used(self, now: float) -> int:
         """Return how many failures lie within the period that ends at ``now``."""
@@ -88,6 +102,7 @@ class RestartBudget:
                 False, f"{used + 1} failures in {policy.period_s:g} s, {policy.intensity} allowed"
             )
         self._past.append(now)
+        self._on_use(tuple(self._past))
         wait_s = 0.0 if used == 0 else policy.backoff_s * 2.0 ** (used - 1)
         return RestartDecision(
             True,

@@ -22,22 +22,16 @@ from danaus.actor.connections import Connections
 from danaus.actor.contexts import Context, ProcessInfo, current
 from danaus.actor.exits import fault_of_exit
 from danaus.actor.failure import Fault, MeshFailure
-from danaus.actor.fault_hook import call_fault_hook, end_program
+from danaus.actor.fault_hook import call_fault_hook, end_program, end_replaced
 from danaus.actor.hosting import Hosting
 from danaus.actor.identity import HostRef, ProcessRef
 from danaus.actor.links import Parts, Peer
-from danaus.actor.log_window import LogWindow
 from danaus.actor.loop_thread import LoopThread
 from danaus.actor.ordering import Numbering
-from danaus.actor.owned import OwnedActors, OwnedProcs
+from danaus.actor.owned import OwnedActors, OwnedProcs, host_of
+from danaus.actor.ownership_record import OwnershipRecord
 from danaus.actor.ports import PortTable
-from danaus.actor.process_messages import (
-    ActorFailed,
-    FailurePassedUp,
-    ProcessMessage,
-    SetLogLevel,
-    SpawnActor,
-)
+from danaus.actor.process_messages import ActorFailed, FailurePassedUp, ProcessMessage, SpawnActor
 from danaus.actor.supervising import Supervisor
 from danaus.actor.supervision_messages import Event, MeshOwned, ProcessesGone, ProcessName
 from danaus.core.clock import Clock, time_of_day
@@ -86,6 +80,10 @@ class Runtime:
         self.log_sink = print_lines
         self.on_host_news: list[Callable[[HostRef, str, bool], None]] = []
         """Told, on the connections' loop, why a host was asked to end, and (true) is lost."""
+        self.on_replaced: Callable[[str], None] = end_replaced
+        """Told, on the connections' loop, that another controller has taken this one's place."""
+        self.on_owned: dict[HostRef, Callable[[frozenset[str]], None]] = {}
+        """Told once, on the connections' loop, which processes of a controller live on a host."""
         self._client = Context(info)
         self._on_stop = on_stop
         self._on_exit = on_exit
@@ -95,7 +93,8 @@ class Runtime:
         self._claimed: set[ProcessName] = set()
         self._token = secrets.token_hex(3)
         self._hosting = Hosting(self)
-        self.supervisor = Supervisor(self._hosting, self._fault_hook)
+        record = OwnershipRecord(self._replaced)
+        self.supervisor = Supervisor(self._hosting, self._fault_hook, record)
         self.connections = Connections(self)
 
     # -- who I am ------------------------------------------------------------------------------
@@ -142,6 +141,7 @@ class Runtime:
         event: MeshOwned,
         *,
         hosts: tuple[HostRef, ...],
+        env: dict[str, str],
     ) -> None:
         """Have the agents of ``hosts`` (one for each rank) start the processes of a mesh."""
         try:
@@ -151,52 +151,10 @@ class Runtime:
             return
         owned.agents = tuple(agents[host] for host in hosts)
         self.supervisor.own(owned, event)
-        owned.start(self.info.process_id, self.info.agent_address)
+        owned.start(env, self.info.process_id, self.info.agent_address)
         for host, agent in agents.items():
             if agent.lost_why:
                 self.host_lost(host, agent.lost_why)
-
-    def stop_procs_on(self, agents: set[str], grace_s: float, then: Callable[[], None]) -> None:
-        """Stop the process meshes owned here that have a process on hosts with these agents."""
-        meshes = [
-            mesh
-            for mesh in self.supervisor.owned_procs()
-            if any(ref.agent_address in agents for ref in mesh.refs)
-        ]
-        left = len(meshes)
-
-        def one_less(_: object) -> None:
-            nonlocal left
-            left -= 1
-            if not left:
-                then()
-
-        for mesh in meshes:
-            mesh.grace_s = grace_s
-            mesh.ended.add_done_callback(one_less)
-            self.supervisor.stop(mesh)
-        if not meshes:
-            then()
-
-    def shut_down_hosts(
-        self, hosts: tuple[HostRef, ...], grace_s: float, then: Callable[[], None]
-    ) -> None:
-        """Have the agents of hosts stop whatever runs there and end; call ``then`` after that."""
-        left = set(hosts)
-
-        def one_less(host: HostRef, _: str, is_lost: bool) -> None:
-            if is_lost and host in left:
-                left.discard(host)
-                if not left:
-                    self.on_host_news.remove(one_less)
-                    then()
-
-        self.on_host_news.append(one_less)
-        for host in hosts:
-            agent = self.connections.agent(host)
-            agent.say(talk.ShutDown(grace_s))
-            if agent.lost_why:
-                one_less(host, agent.lost_why, True)
 
     def start_actors(
         self,
@@ -210,6 +168,35 @@ class Runtime:
         owned.links = tuple(self.connections.link(ref) for ref in refs)
         self.supervisor.own(owned, event)
         owned.spawn(parts)
+
+    def adopt_procs(
+        self, owned: OwnedProcs, event: MeshOwned, lost: tuple[ProcessName, ...]
+    ) -> None:
+        """Take over processes that an earlier controller has started (A-12).
+
+        Args:
+            owned: The mesh.
+            event: The same, for supervision.
+            lost: Processes whose host was lost while there was no controller.
+        """
+        hosts = tuple(host_of(ref) for ref in owned.refs)
+        owned.agents = tuple(self.connections.agent(host) for host in hosts)
+        self.supervisor.own(owned, event)
+        reason = "its host was lost while there was no controller"
+        self._gone(lost, Fault("exit", reason, time_s=self.wall_clock.now()))
+        owned.adopt(self.info.process_id)
+        for host in dict.fromkeys(hosts):
+            lost_why = self.connections.agent(host).lost_why
+            if lost_why:
+                self.host_lost(host, lost_why)
+
+    def adopt_actors(
+        self, owned: OwnedActors, event: MeshOwned, refs: tuple[ProcessRef, ...]
+    ) -> None:
+        """Take over actors that an earlier controller has made (A-12)."""
+        owned.links = tuple(self.connections.link(ref) for ref in refs)
+        self.supervisor.own(owned, event)
+        owned.adopt()
 
     # -- what arrives from processes -----------------------------------------------------------
 
@@ -229,9 +216,11 @@ class Runtime:
 
     def process_started(self, message: talk.ProcessStarted, host: HostRef) -> None:
         """A worker that is owned here was forked."""
-        procs = self.supervisor.procs_of(ProcessName(host.job, message.process_id))
+        name = ProcessName(host.job, message.process_id)
+        procs = self.supervisor.procs_of(name)
         if procs is not None:
             procs.started(message.process_id, message.pid)
+            self.supervisor.record.began(name, message.pid)
 
     def process_ready(self, message: talk.ProcessReady, host: HostRef) -> None:
         """A worker listens."""
@@ -256,7 +245,7 @@ class Runtime:
         if fence is not None:
             fence()
         reason = f"host {host.name} is lost: {why}"
-        for told in list(self.on_host_news):
+        for told in self.on_host_news:
             told(host, reason, True)
         owned = {
             ProcessName(ref.job, ref.process_id)
@@ -287,28 +276,27 @@ class Runtime:
         """Return what ended a process, None if it is not known to have ended."""
         return self.supervisor.machine.fault_of(process)
 
+    def processes_owned(self, message: talk.Owned, host: HostRef) -> None:
+        """An agent has said what of a controller lives there."""
+        told = self.on_owned.pop(host, None)
+        if told is not None:
+            told(frozenset(message.process_ids))
+
+    def owner_replaced(self, message: talk.OwnerReplaced, host: HostRef) -> None:
+        """A later controller has taken this one's place."""
+        self._replaced(f"host {host.name} works for controller {message.generation} of the run")
+
+    def _replaced(self, why: str) -> None:
+        self.on_replaced(why)
+
     def host_leaving(self, host: HostRef, why: str) -> None:
         """An agent was asked to end; what it has started is asked to end as well."""
         for told in self.on_host_news:
             told(host, why, False)
 
-    def log_lines(self, message: talk.LogLines, host: HostRef) -> None:
+    def log_lines(self, message: talk.LogLines) -> None:
         """A worker wrote, and somebody here wants to see it."""
-        procs = self.supervisor.procs_of(ProcessName(host.job, message.process_id))
-        if procs is not None and procs.logs is not None:
-            procs.logs.add(message.process_id, message.lines)
-
-    def show_logs(self, owned: OwnedProcs, window_s: float, level: int | None) -> None:
-        """Show what the processes of a mesh write, or no longer (a negative window)."""
-        if owned.logs is not None:
-            owned.logs.flush()
-        owned.logs = LogWindow(window_s, self._show) if window_s >= 0 else None
-        owned.forward_logs(owned.logs is not None)
-        for ref in owned.refs if level is not None else ():
-            self.connections.link(ref).post(lambda _: SetLogLevel(level or 0), (), None)
-
-    def _show(self, who: str, lines: tuple[str, ...]) -> None:
-        self.log_sink(who, lines)
+        self.log_sink(message.process_id, message.lines)
 
     def stop_asked(self) -> None:
         """The agent wants this worker to end."""

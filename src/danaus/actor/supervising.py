@@ -12,6 +12,7 @@ from danaus.actor.failure import Fault, MeshFailure
 from danaus.actor.hosting import Hosting
 from danaus.actor.links import Parts
 from danaus.actor.owned import OwnedMesh, OwnedProcs
+from danaus.actor.ownership_record import OwnershipRecord
 from danaus.actor.portable import packed_failure, unpacked
 from danaus.actor.process_messages import ActorFailed, FailurePassedUp
 from danaus.actor.supervision import SupervisionMachine
@@ -47,12 +48,14 @@ class Supervisor:
     Args:
         hosting: The actors of this process.
         fault_hook: What to do about a failure that nobody handled.
+        record: Where it is written down what is owned.
     """
 
-    def __init__(self, hosting: Hosting, fault_hook: FaultHook) -> None:
+    def __init__(self, hosting: Hosting, fault_hook: FaultHook, record: OwnershipRecord) -> None:
         self.machine = SupervisionMachine()
         self._hosting = hosting
         self._fault_hook = fault_hook
+        self.record = record
         self._meshes: dict[str, OwnedMesh] = {}
         self._procs_of: dict[ProcessName, OwnedProcs] = {}
         self._root_left: Callable[[], None] | None = None
@@ -63,6 +66,7 @@ class Supervisor:
         mesh.on = event.on
         if isinstance(mesh, OwnedProcs):
             self._procs_of.update(dict.fromkeys(event.processes, mesh))
+        self.record.owned(mesh, event)  # before anything of it is there
         self.handle(event)
 
     def procs_of(self, process: ProcessName) -> OwnedProcs | None:
@@ -104,7 +108,7 @@ class Supervisor:
                 cell = self._hosting.get(actor)
                 if cell is not None:
                     message = FailurePassedUp(actor.mesh_id, actor.rank)
-                    cell.owner.send(message, packed_failure(failure))
+                    self._hosting.tell_owner(cell, message, packed_failure(failure))
             case CallFaultHook(failure):
                 self._fault_hook(failure)
             case EndMesh(mesh_id):
@@ -131,6 +135,7 @@ class Supervisor:
         on_it = [each for each in self._meshes.values() if each.on == mesh.mesh_id]
         for ended in (mesh, *on_it):
             self._meshes.pop(ended.mesh_id, None)
+            self.record.ended(ended.mesh_id)
             ended.ended.set_value(None)
         if isinstance(mesh, OwnedProcs):
             for ref in mesh.refs:

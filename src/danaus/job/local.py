@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from danaus.actor.adopting import LeftProcs, Takeover
 from danaus.actor.agent_link import Patience
+from danaus.actor.holdings import HostHeld
 from danaus.actor.identity import HostRef
 from danaus.actor.local_agent import HostOptions, LocalAgent, start_agents
 from danaus.actor.mesh import HostMesh
@@ -24,15 +26,24 @@ from danaus.core.temporary_folder import TemporaryFolder
 from danaus.wire.address import Address
 from danaus.wire.secret import Secret
 
+HOLDINGS = "holdings.jsonl"
+"""What a detached job's controller holds, in the run folder's ``control``."""
 _END_LIMIT_S = 5.0
 _SOCKET_FOLDER_BYTES = 60
 
 
 @dataclass(frozen=True)
 class JobState:
-    """The meshes of a job that has been applied."""
+    """The meshes of a job that has been applied.
+
+    Args:
+        hosts: The hosts.
+        left: Meshes of processes that an earlier controller of the same run folder has left, by
+            name: to be adopted, or to be ended with the job.
+    """
 
     hosts: HostMesh
+    left: Mapping[str, LeftProcs] = field(default_factory=dict)
 
 
 class LocalJob:
@@ -43,7 +54,8 @@ class LocalJob:
         run_dir: Folder of the run; None: a temporary one that ``kill`` removes.
         secret_path: File of the job's secret; None: made in ``run_dir``.
         preload: Modules that each nursery imports before it forks workers.
-        detached: Hosts go on without this program.
+        detached: Hosts go on without this program; a program that applies a job with the same run
+            folder later finds them, and what runs there (A-12).
         sockets: Folder with a short path for unix sockets; None: in ``run_dir`` or, where that
             is too long, a temporary one.
 
@@ -79,6 +91,7 @@ class LocalJob:
         self._agents: list[LocalAgent] = []
         self._hosts: tuple[HostRef, ...] = ()
         self._job = ""
+        self._takeover: Takeover | None = None
 
     def apply(self) -> Self:
         """Start the hosts; returns once every agent listens.
@@ -92,19 +105,53 @@ class LocalJob:
         runtime = get_runtime()
         try:
             options = self._options = self._new_options()
-            bind = self.bind
-            address = (
-                Address.tcp(bind.host, 0) if bind else Address.unix(options.sockets / "controller")
-            )
+            takeover = self._takeover = self._new_takeover(options)
+            bind, name = self.bind, takeover.controller_name if takeover else "controller"
             self._job = runtime.connections.join(
-                Secret.load(options.secret_path), address, Patience(self.heartbeat_limit_s)
+                Secret.load(options.secret_path),
+                Address.tcp(bind.host, 0) if bind else Address.unix(options.sockets / name),
+                Patience(self.heartbeat_limit_s),
+                generation=takeover.generation if takeover else 0,
             )
+            known = takeover.hosts if takeover else {}
+            self._num_hosts = max(self._num_hosts, len(known))
             self._agents = [LocalAgent(f"host{n}", options) for n in range(self._num_hosts)]
-            self._hosts = start_agents(self._agents, runtime)
+            self._hosts = self._find_or_start(known)
         finally:
             if not self._hosts:
-                self.kill()
+                self._end(keep_found=True)
         return self
+
+    def _new_takeover(self, options: HostOptions) -> Takeover | None:
+        path = options.run_dir / "control" / HOLDINGS
+        if not self._detached:
+            path.unlink(missing_ok=True)  # what it told of has ended, or ends now
+            return None
+        return Takeover(path, get_runtime())
+
+    def _find_or_start(self, known: Mapping[str, HostHeld]) -> tuple[HostRef, ...]:
+        """Adopt the agents that live and answer, and start the others."""
+        runtime, takeover = get_runtime(), self._takeover
+        if takeover is not None:
+            takeover.begin(self._job)
+            found = [agent for agent in self._agents if agent.find(known.get(agent.name))]
+            silent = {host.name for host in takeover.ask([agent.host for agent in found])}
+            for agent in found:
+                if agent.name in silent:
+                    agent.kill()
+                    agent.wait(_END_LIMIT_S)
+                    runtime.io.post(runtime.connections.forget_host, agent.host)
+                else:
+                    agent.watch(runtime)
+        start_agents([agent for agent in self._agents if not agent.is_alive], runtime)
+        self._hold(self._agents)
+        return tuple(agent.host for agent in self._agents)
+
+    def _hold(self, agents: Iterable[LocalAgent]) -> None:
+        """Write down where a later controller finds these."""
+        if self._takeover is not None:
+            for agent in agents:
+                self._takeover.hold(agent.held)
 
     def state(self) -> JobState:
         """Return the job's meshes.
@@ -114,7 +161,14 @@ class LocalJob:
         """
         if not self._hosts:
             raise ConfigError(what="state() of a job that does not run", to_do="call apply() first")
-        return JobState(HostMesh(Extent(("hosts",), (self._num_hosts,)).region(), self._hosts))
+        hosts = HostMesh(Extent(("hosts",), (self._num_hosts,)).region(), self._hosts)
+        left = self._takeover.left() if self._takeover is not None else ()
+        return JobState(hosts, {each.name: each for each in left})
+
+    @property
+    def takeover(self) -> Takeover | None:
+        """What an earlier controller has left, where the job is detached."""
+        return self._takeover
 
     def agent_pids(self) -> dict[str, int]:
         """Return the pid of each host's agent."""
@@ -138,6 +192,7 @@ class LocalJob:
         agents = [LocalAgent(f"host{first + n}", options) for n in range(num_hosts)]
         self._agents += agents  # before they start: whatever comes, ``kill`` ends them
         self._hosts = (*self._hosts, *start_agents(agents, get_runtime()))
+        self._hold(agents)
         self._num_hosts = len(self._hosts)
         return self.state().hosts
 
@@ -163,23 +218,35 @@ class LocalJob:
         agent = LocalAgent(old.name, options)
         self._agents[host] = agent
         (ref,) = start_agents([agent], runtime)
+        self._hold([agent])
         self._hosts = (*self._hosts[:host], ref, *self._hosts[host + 1 :])
         return self.state().hosts.slice(hosts=host)
 
     def kill(self) -> None:
         """End every host and all that runs there, at once; safe to call twice."""
+        self._end()
+
+    def _end(self, *, keep_found: bool = False) -> None:
+        """End every host, or all but those that an earlier controller has started."""
         agents, self._agents, self._hosts = self._agents, [], ()
         self._options = None
         job, self._job = self._job, ""
         folders, self._temporary = self._temporary, []
+        takeover, self._takeover = self._takeover, None
         # From the last to the first, and whatever fails, the rest is done all the same (P-4).
         with contextlib.ExitStack() as ending:
             for folder in folders:
                 ending.callback(folder.remove)
-            for agent in agents:
+            kept = [agent for agent in agents if keep_found and agent.was_found]
+            ended = [agent for agent in agents if agent not in kept]
+            for agent in kept:
+                ending.callback(agent.release)
+            for agent in ended:
                 ending.callback(_let_go, agent)
-            for agent in agents:
+            for agent in ended:
                 ending.callback(agent.kill)
+            if takeover is not None:
+                ending.callback(takeover.end, nothing_is_left=not kept)
             if job:
                 ending.callback(get_runtime().connections.leave, job)
 

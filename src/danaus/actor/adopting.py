@@ -1,0 +1,289 @@
+"""Taking over what an earlier controller of the same run has left (A-12).
+
+Owns ``LeftProcs``, a mesh of processes that is still there or whose end is yet to be told, and
+``Takeover``, which begins a controller's record, asks agents what lives, and keeps restart budgets.
+Whoever adopts a mesh owns it from then on, and is told what befell it in between as if it had just
+happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar, cast
+
+from danaus.actor import agent_messages as talk
+from danaus.actor import procfs
+from danaus.actor.endpoints import Actor
+from danaus.actor.holdings import (
+    ActorsHeld,
+    BudgetUsed,
+    HostHeld,
+    HostLetGo,
+    MeshLetGo,
+    ProcsHeld,
+)
+from danaus.actor.holdings_log import HoldingsLog
+from danaus.actor.identity import HostRef, ProcessRef
+from danaus.actor.mesh import ActorMesh, ProcMesh
+from danaus.actor.owned import OwnedActors, OwnedProcs
+from danaus.actor.process_runtime import get_runtime
+from danaus.actor.restart import Restart, RestartBudget
+from danaus.actor.runtime import Runtime
+from danaus.actor.supervision_messages import MeshOwned, ProcessName
+from danaus.core.clock import MonotonicClock
+from danaus.core.errors import ConfigError
+from danaus.core.extent import Extent
+
+P = ParamSpec("P")
+A = TypeVar("A", bound=Actor)
+_ASK_LIMIT_S = 5.0
+_SPARE_S = 5.0
+
+
+@dataclass(frozen=True)
+class LeftProcs:
+    """A mesh of processes that an earlier controller has started and that has not been stopped.
+
+    Args:
+        held: What was written down of it.
+        actors: The meshes of actors on it, the oldest first.
+        notes: What its owner noted.
+        living: Its processes that live.
+        reached: The hosts whose agents have told.
+        job: The job's name.
+    """
+
+    held: ProcsHeld
+    actors: tuple[ActorsHeld, ...]
+    notes: Mapping[str, str]
+    living: frozenset[str]
+    reached: frozenset[str]
+    job: str
+
+    @property
+    def name(self) -> str:
+        """Of the mesh."""
+        return self.held.name
+
+    @property
+    def refs(self) -> tuple[ProcessRef, ...]:
+        """Its processes, by rank."""
+        return tuple(
+            ProcessRef(each.process_id, each.agent_address, "", self.job)
+            for each in self.held.processes
+        )
+
+    def adopt(self) -> ProcMesh:
+        """Own the mesh from now on; returns at once.
+
+        The owner is whoever calls; it is told of processes that have ended meanwhile.
+
+        Raises:
+            ConfigError: It was adopted before.
+        """
+        runtime, refs, held = get_runtime(), self.refs, self.held
+        names = tuple(ProcessName(self.job, ref.process_id) for ref in refs)
+        runtime.claim(names)
+        extent = Extent(held.axes, held.sizes)
+        owner = runtime.context().actor_key
+        event = MeshOwned(held.mesh_id, held.name, owner, tuple(extent.points()), names)
+        owned = OwnedProcs(held.mesh_id, held.name, refs)
+        lost = tuple(each for each in names if _host_of(each) not in self.reached)
+        runtime.io.post(runtime.adopt_procs, owned, event, lost)
+        return ProcMesh(extent.region(), refs, name=held.name, mesh_id=held.mesh_id, owned=owned)
+
+    def adopt_actors(self, name: str, cls: Callable[P, A]) -> A:
+        """Own actors on the mesh from now on; the mesh itself was adopted before.
+
+        Args:
+            name: Of the actors.
+            cls: Their class.
+
+        Returns:
+            The actors; their ``initialized`` raises where they never came to be.
+
+        Raises:
+            ConfigError: No such actors were made there.
+        """
+        found = [each for each in self.actors if each.name == name]
+        if not found:
+            raise ConfigError(f"no actors {name!r} on {self.name}", "they were not made there yet")
+        held, runtime, refs = found[-1], get_runtime(), self.refs
+        extent = Extent(held.axes, held.sizes)
+        names = tuple(ProcessName(self.job, ref.process_id) for ref in refs)
+        event = MeshOwned(
+            held.mesh_id,
+            name,
+            runtime.context().actor_key,
+            tuple(extent.points()),
+            names,
+            on=held.on,
+        )
+        owned = OwnedActors(held.mesh_id, name, extent)
+        with runtime.sending:
+            runtime.io.post(runtime.adopt_actors, owned, event, refs)
+        mesh: Any = ActorMesh(
+            cast("type[Actor]", cls),
+            extent.region(),
+            refs,
+            name=name,
+            mesh_id=held.mesh_id,
+            owned=owned,
+        )
+        return cast(A, mesh)
+
+
+class Takeover:
+    """One controller's turn at a run: what was left, and the record of what it holds.
+
+    Args:
+        path: The run's record; made if there is none.
+        runtime: This process's.
+
+    Raises:
+        OSError: The record cannot be opened.
+    """
+
+    def __init__(self, path: Path, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self.log = HoldingsLog(path)
+        pid = os.getpid()
+        stat = procfs.read_stat(pid)
+        self.generation = self.log.begin(
+            runtime.info.process_id, pid, stat.started if stat is not None else 0
+        )
+        self._before = self.log.state
+        self._living: dict[str, frozenset[str]] = {}
+        self._job = ""
+
+    @property
+    def controller_name(self) -> str:
+        """Name for a socket at which no earlier controller listens, which may only be stopped."""
+        return "controller" if self.generation == 1 else f"controller-{self.generation}"
+
+    @property
+    def hosts(self) -> Mapping[str, HostHeld]:
+        """What earlier controllers have written down of hosts, by name."""
+        return self._before.hosts
+
+    def begin(self, job: str) -> None:
+        """Write down what is owned in ``job`` from now on; from any thread."""
+        self._job = job
+        self._runtime.supervisor.record.keep(job, self.log)
+
+    def hold(self, host: HostHeld) -> None:
+        """Write down that a host works for the job; from any thread."""
+        self._runtime.io.post(self._runtime.supervisor.record.host, self._job, host)
+
+    def end(self, *, nothing_is_left: bool = True) -> None:
+        """Write down nothing any more, unless that nothing is left to be adopted."""
+        if nothing_is_left:
+            state = self.log.state
+            self.log.record(*map(MeshLetGo, state.procs), *map(HostLetGo, state.hosts))
+        self._runtime.supervisor.record.forget(self._job)
+
+    # -- what is left ------------------------------------------------------------------------
+
+    def ask(self, hosts: Sequence[HostRef], limit_s: float = _ASK_LIMIT_S) -> list[HostRef]:
+        """Ask the agents of hosts what lives there; return those that do not answer.
+
+        From any thread but the connections'.
+        """
+        answers = self._runtime.io.run(self._ask_all(hosts, limit_s), limit_s + _SPARE_S)
+        living = {host.name: found for host, found in answers if found is not None}
+        self._living |= living
+        return [host for host in hosts if host.name not in living]
+
+    async def _ask_all(
+        self, hosts: Sequence[HostRef], limit_s: float
+    ) -> list[tuple[HostRef, frozenset[str] | None]]:
+        asked = [self._ask(host) for host in hosts]
+        if asked:
+            await asyncio.wait(asked, timeout=limit_s)
+        return [
+            (host, answer.result() if answer.done() else None)
+            for host, answer in zip(hosts, asked, strict=True)
+        ]
+
+    def _ask(self, host: HostRef) -> asyncio.Future[frozenset[str]]:
+        answer: asyncio.Future[frozenset[str]] = asyncio.get_running_loop().create_future()
+        self._runtime.on_owned[host] = answer.set_result
+        self._runtime.connections.agent(host).say(talk.ListOwned())
+        return answer
+
+    def left(self) -> tuple[LeftProcs, ...]:
+        """Return the meshes of processes that were left, the oldest first.
+
+        Of hosts that were not asked, or did not answer, nothing lives.
+        """
+        state = self._before
+        living = frozenset[str]().union(*self._living.values())
+        return tuple(
+            LeftProcs(
+                held,
+                state.actors_on(held.mesh_id),
+                state.notes.get(held.mesh_id, {}),
+                living=living & {each.process_id for each in held.processes},
+                reached=frozenset(self._living),
+                job=self._job,
+            )
+            for held in state.procs.values()
+        )
+
+    # -- budgets -------------------------------------------------------------------------------
+
+    def budget(self, name: str, policy: Restart) -> KeptBudget:
+        """Return a restart budget as it stood when it was last drawn upon.
+
+        Args:
+            name: Of whatever is started again; the same for each controller of the run.
+            policy: What is allowed.
+        """
+        return KeptBudget(name, policy, self._before.budgets.get(name), write=self._write_budget)
+
+    def _write_budget(self, used: BudgetUsed) -> None:
+        self._runtime.io.post(self._runtime.supervisor.record.budget, self._job, used)
+
+
+class KeptBudget(RestartBudget):
+    """A restart budget that outlives its controller.
+
+    Args:
+        name: Of whatever is started again.
+        policy: What is allowed.
+        before: As an earlier controller has left it.
+        write: Writes down how it stands.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        policy: Restart,
+        before: BudgetUsed | None,
+        *,
+        write: Callable[[BudgetUsed], None],
+    ) -> None:
+        now = MonotonicClock().now()
+        # A machine that was started again counts from 0: what lies ahead counts as of now.
+        past = [min(each, now) for each in before.past] if before is not None else []
+        super().__init__(policy, past, on_use=self._used)
+        self.total = before.total if before is not None else 0
+        self._name, self._write = name, write
+
+    def _used(self, past: tuple[float, ...]) -> None:
+        self.total += 1
+        self._write(BudgetUsed(self._name, past, self.total))
+
+
+def note(procs: ProcMesh, **notes: str) -> None:
+    """Have a later controller know this of a mesh that is owned here (``LeftProcs.notes``)."""
+    runtime = get_runtime()
+    runtime.io.post(runtime.supervisor.record.noted, procs.mesh_id, notes)
+
+
+def _host_of(process: ProcessName) -> str:
+    return process.process_id.partition("/")[0]

@@ -1,0 +1,96 @@
+"""A process of ours that another program has started, known by its descriptor.
+
+Owns ``FoundProcess``, which answers as far as it can to what a ``subprocess.Popen`` does: an
+adopted agent or service is handled like one that was started here.  How it ended only its parent
+is told.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+
+from danaus.actor import procfs
+
+
+class FoundProcess:
+    """A living process of this machine; see ``find``.
+
+    Args:
+        pid: Its pid.
+        pidfd: A descriptor of it, which this object closes.
+    """
+
+    returncode: int | None = None
+
+    def __init__(self, pid: int, pidfd: int) -> None:
+        self.pid = pid
+        self._pidfd = pidfd
+
+    @classmethod
+    def find(cls, pid: int, started: int) -> FoundProcess | None:
+        """Return the process that has this pid and start time, None if it does not live."""
+        if pid <= 0:
+            return None
+        try:
+            pidfd = os.pidfd_open(pid)
+        except OSError:
+            return None
+        stat = procfs.read_stat(pid)
+        if stat is None or stat.started != started or stat.is_zombie:
+            os.close(pidfd)
+            return None
+        return cls(pid, pidfd)
+
+    @property
+    def has_ended(self) -> bool:
+        """Tell whether it has."""
+        return self._ends_within(0.0)
+
+    def duplicate(self) -> int:
+        """Return a descriptor of it that the caller closes; readable once it has ended."""
+        return os.dup(self._pidfd)
+
+    def poll(self) -> int | None:
+        """Return None while it lives; how it ended is not known here, which reads as 0."""
+        return 0 if self.has_ended else None
+
+    def wait(self, timeout: float) -> int:
+        """Wait for its end; returns as ``poll`` does.
+
+        Raises:
+            TimeoutExpired: It lives on after ``timeout`` seconds.
+        """
+        if not self._ends_within(timeout):
+            raise subprocess.TimeoutExpired(f"process {self.pid}", timeout)
+        return 0
+
+    def kill(self) -> None:
+        """SIGKILL it."""
+        self._signal(signal.SIGKILL)
+
+    def terminate(self) -> None:
+        """SIGTERM it."""
+        self._signal(signal.SIGTERM)
+
+    def close(self) -> None:
+        """Let go of it."""
+        if self._pidfd >= 0:
+            os.close(self._pidfd)
+            self._pidfd = -1
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._pidfd >= 0:
+            try:
+                signal.pidfd_send_signal(self._pidfd, number)
+            except ProcessLookupError:
+                pass
+
+    def _ends_within(self, limit_s: float) -> bool:
+        if self._pidfd < 0:
+            return True
+        poll = select.poll()
+        poll.register(self._pidfd, select.POLLIN)
+        return bool(poll.poll(limit_s * 1000))

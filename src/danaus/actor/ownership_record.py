@@ -1,0 +1,124 @@
+"""Writes down what this process owns in jobs whose controller may be started again (A-12).
+
+Owns ``OwnershipRecord``, between supervision, which knows what is owned, and ``holdings_log``.
+On the connections' loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from danaus.actor.holdings import (
+    ActorsHeld,
+    BudgetUsed,
+    Entry,
+    HeldProcess,
+    HostHeld,
+    HostLetGo,
+    MeshLetGo,
+    MeshNoted,
+    ProcessBegan,
+    ProcsHeld,
+)
+from danaus.actor.holdings_log import HoldingsLog
+from danaus.actor.owned import OwnedActors, OwnedMesh, OwnedProcs
+from danaus.actor.supervision_messages import MeshOwned, ProcessName
+from danaus.core.extent import Extent, Point
+
+_RETRY_S = 1.0
+
+
+class OwnershipRecord:
+    """What is owned, by job; a job without a log is not written down.
+
+    Args:
+        replaced: Called once a later controller has taken over a job, with words.
+    """
+
+    def __init__(self, replaced: Callable[[str], None]) -> None:
+        self._replaced = replaced
+        self._logs: dict[str, HoldingsLog] = {}
+        self._job_of: dict[str, str] = {}  # by mesh
+        self._retrying = False
+
+    def keep(self, job: str, log: HoldingsLog) -> None:
+        """Write down what is owned in a job from now on; from any thread."""
+        self._logs[job] = log
+
+    def forget(self, job: str) -> None:
+        """Write down nothing of a job any more."""
+        log = self._logs.pop(job, None)
+        if log is not None:
+            log.close()
+
+    def owned(self, mesh: OwnedMesh, event: MeshOwned) -> None:
+        """A mesh is about to be spawned, or was adopted."""
+        jobs = {process.job for process in event.processes} & self._logs.keys()
+        if len(jobs) != 1:  # actors of this very process, for one
+            return
+        (job,) = jobs
+        extent, owner = _extent_of(event), str(event.owner or "")
+        self._job_of[mesh.mesh_id] = job
+        if isinstance(mesh, OwnedProcs):
+            held = tuple(HeldProcess(ref.process_id, ref.agent_address) for ref in mesh.refs)
+            self._write(
+                job,
+                ProcsHeld(mesh.mesh_id, mesh.name, owner, extent.axes, extent.sizes, held),
+            )
+        elif isinstance(mesh, OwnedActors) and event.on is not None:
+            self._write(
+                job,
+                ActorsHeld(mesh.mesh_id, mesh.name, owner, extent.axes, extent.sizes, event.on),
+            )
+
+    def began(self, process: ProcessName, pid: int) -> None:
+        """A process was forked."""
+        log = self._logs.get(process.job)
+        if log is not None and log.state.pids.get(process.process_id) != pid:
+            self._write(process.job, ProcessBegan(process.process_id, pid))
+
+    def ended(self, mesh_id: str) -> None:
+        """A mesh is no more."""
+        job = self._job_of.pop(mesh_id, None)
+        if job is not None:
+            self._write(job, MeshLetGo(mesh_id))
+
+    def noted(self, mesh_id: str, notes: dict[str, str]) -> None:
+        """The owner of a mesh wants to know something again."""
+        job = self._job_of.get(mesh_id)
+        if job is not None:
+            self._write(job, MeshNoted(mesh_id, notes))
+
+    def budget(self, job: str, used: BudgetUsed) -> None:
+        """A restart budget was drawn upon."""
+        self._write(job, used)
+
+    def host(self, job: str, entry: HostHeld | HostLetGo) -> None:
+        """A host works for a job, or does no more."""
+        self._write(job, entry)
+
+    def _write(self, job: str, entry: Entry) -> None:
+        log = self._logs.get(job)
+        if log is None:
+            return
+        log.record(entry)
+        self._look(log)
+
+    def _look(self, log: HoldingsLog) -> None:
+        if log.replaced:
+            self._replaced(f"{log.path} is written by a later one")
+        if log.trouble and not self._retrying:
+            self._retrying = True
+            asyncio.get_running_loop().call_later(_RETRY_S, self._retry)
+
+    def _retry(self) -> None:
+        self._retrying = False
+        for log in list(self._logs.values()):
+            log.retry()
+            self._look(log)
+
+
+def _extent_of(event: MeshOwned) -> Extent:
+    first = event.points[0]
+    return first.extent if isinstance(first, Point) else Extent((), ())
