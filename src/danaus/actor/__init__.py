@@ -10,7 +10,7 @@ _HOMES = {
     "Accumulator": "danaus.actor.accumulator",
     "Actor": "danaus.actor.endpoints",
     "ActorError": "danaus.core.errors",
-    "ActorMesh": "danaus.actor.mesh",
+    "ActorMesh": "danaus.actor.actor_mesh",
     "Channel": "danaus.actor.ports",
     "Context": "danaus.actor.contexts",
     "Endpoint": "danaus.actor.faces",

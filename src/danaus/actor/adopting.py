@@ -17,7 +17,9 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from danaus.actor import agent_messages as talk
 from danaus.actor import procfs
+from danaus.actor.actor_mesh import ActorMesh
 from danaus.actor.endpoints import Actor
+from danaus.actor.failure import Fault
 from danaus.actor.holdings import (
     ActorsHeld,
     BudgetUsed,
@@ -28,8 +30,8 @@ from danaus.actor.holdings import (
 )
 from danaus.actor.holdings_log import HoldingsLog
 from danaus.actor.identity import HostRef, ProcessRef
-from danaus.actor.mesh import ActorMesh, ProcMesh
-from danaus.actor.owned import OwnedActors, OwnedProcs
+from danaus.actor.mesh import ProcMesh
+from danaus.actor.owned import OwnedActors, OwnedProcs, ProcsTerms, host_of
 from danaus.actor.process_runtime import get_runtime
 from danaus.actor.restart import Restart, RestartBudget
 from danaus.actor.runtime import Runtime
@@ -91,9 +93,9 @@ class LeftProcs:
         extent = Extent(held.axes, held.sizes)
         owner = runtime.context().actor_key
         event = MeshOwned(held.mesh_id, held.name, owner, tuple(extent.points()), names)
-        owned = OwnedProcs(held.mesh_id, held.name, refs)
+        owned = OwnedProcs(held.mesh_id, held.name, refs, terms=ProcsTerms(({},) * len(refs)))
         lost = tuple(each for each in names if _host_of(each) not in self.reached)
-        runtime.io.post(runtime.adopt_procs, owned, event, lost)
+        runtime.io.post(_adopt_procs, runtime, owned, event, *lost)
         return ProcMesh(extent.region(), refs, name=held.name, mesh_id=held.mesh_id, owned=owned)
 
     def adopt_actors(self, name: str, cls: Callable[P, A]) -> A:
@@ -125,7 +127,7 @@ class LeftProcs:
         )
         owned = OwnedActors(held.mesh_id, name, extent)
         with runtime.sending:
-            runtime.io.post(runtime.adopt_actors, owned, event, refs)
+            runtime.io.post(_adopt_actors, runtime, owned, event, *refs)
         mesh: Any = ActorMesh(
             cast("type[Actor]", cls),
             extent.region(),
@@ -135,6 +137,28 @@ class LeftProcs:
             owned=owned,
         )
         return cast(A, mesh)
+
+
+def _adopt_procs(runtime: Runtime, owned: OwnedProcs, event: MeshOwned, *lost: ProcessName) -> None:
+    """Take over processes; ``lost`` are those whose host was lost meanwhile."""
+    hosts = tuple(host_of(ref) for ref in owned.refs)
+    owned.agents = tuple(runtime.connections.agent(host) for host in hosts)
+    runtime.supervisor.own(owned, event)
+    reason = "its host was lost while there was no controller"
+    runtime.lose_processes(lost, Fault("exit", reason, time_s=runtime.wall_clock.now()))
+    owned.adopt(runtime.info.process_id)
+    for host in dict.fromkeys(hosts):
+        lost_why = runtime.connections.agent(host).lost_why
+        if lost_why:
+            runtime.host_lost(host, lost_why)
+
+
+def _adopt_actors(
+    runtime: Runtime, owned: OwnedActors, event: MeshOwned, *refs: ProcessRef
+) -> None:
+    owned.links = tuple(runtime.connections.link(ref) for ref in refs)
+    runtime.supervisor.own(owned, event)
+    owned.adopt()
 
 
 class Takeover:

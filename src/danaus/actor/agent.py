@@ -28,12 +28,14 @@ from danaus.actor import nursery_messages, procfs
 from danaus.actor.agent_owners import Owners
 from danaus.actor.agent_reports import AgentSession, Reports
 from danaus.actor.agent_workers import Worker, WorkerTable
+from danaus.actor.binding import places, read_topology
 from danaus.actor.log_tail import LogFollower, log_path
 from danaus.actor.nursery_client import NurseryClient
 from danaus.actor.pid_registry import PidRegistry
 from danaus.actor.unattended import Attendance
-from danaus.core.errors import ChannelClosed, DanausError
+from danaus.core.errors import ChannelClosed, ConfigError, DanausError
 from danaus.core.lifeline import arm_lifeline, end_watched, open_lifeline
+from danaus.core.whole_file import WholeFile
 from danaus.wire.address import Address
 from danaus.wire.lifecycle import (
     KillProcess,
@@ -70,6 +72,7 @@ class HostAgent:
         self._address = settings.address
         self._num_started = 0
         self._leaving = ""
+        self._topology = read_topology()
         self._owners = Owners(self._workers, self._secret, self._tasks)
         self._attendance = Attendance(
             self._workers, self._tasks, end=self._ending.set, note=self.note
@@ -264,7 +267,7 @@ class HostAgent:
             else:
                 try:
                     self._workers.add(self._new_worker(peer, message, process))
-                except OSError as error:  # a full disk, most likely
+                except (OSError, ConfigError) as error:  # a full disk, no such CPU
                     why = f"could not be started: {error}"
             if why:
                 peer.tell(ProcessExited(process.process_id, reason=why))
@@ -277,6 +280,7 @@ class HostAgent:
         settings = self._settings
         self._num_started += 1
         name = f"w{os.getpid()}-{self._num_started}"
+        place = places(self._topology, message.binding, process.of)[process.number]
         block, position = _new_block(str(Path(settings.folder) / f"{name}.position"))
         log = log_path(settings.run_dir, process.process_id)
         spec = nursery_messages.WorkerSpec(
@@ -291,7 +295,9 @@ class HostAgent:
             agent_address=self._address,
             sockets=settings.sockets,
             lost_limit_s=settings.lost_limit_s,
-            env=message.env,
+            env=process.env,
+            place=place,
+            bootstrap_path=self._keep_bootstrap(name, message.bootstrap),
         )
         return Worker(
             spec=spec,
@@ -301,6 +307,14 @@ class HostAgent:
             block=block,
             log=LogFollower(log),
         )
+
+    def _keep_bootstrap(self, name: str, parts: tuple[bytes, ...]) -> str:
+        """Lay down what a worker calls first, which its nursery's messages may be too short for."""
+        if not parts:
+            return ""
+        path = Path(self._settings.folder) / f"{name}.bootstrap"
+        WholeFile(path, durable=False).write(msgspec.msgpack.encode(parts))
+        return str(path)
 
     def _bind(self, name: str) -> str:
         own = Address.parse(self._address)
@@ -331,6 +345,7 @@ def _remove_leftovers(settings: talk.AgentSettings) -> None:
     """Remove the files of workers that ended with an earlier agent of this host."""
     left = [
         *Path(settings.folder).glob("*.position"),
+        *Path(settings.folder).glob("*.bootstrap"),
         *Path(settings.sockets).glob(f"{settings.host}-w*-*"),
     ]
     for path in left:

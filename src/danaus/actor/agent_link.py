@@ -50,7 +50,7 @@ class AgentListener(Protocol):
     def process_exited(self, message: ProcessExited, host: HostRef) -> None:
         """A worker is gone."""
 
-    def log_lines(self, message: talk.LogLines) -> None:
+    def log_lines(self, message: talk.LogLines, host: HostRef) -> None:
         """A worker wrote."""
 
     def host_lost(self, host: HostRef, why: str) -> None:
@@ -238,7 +238,7 @@ class AgentLink:
             case ProcessExited():
                 self._listener.process_exited(message, self.host)
             case talk.LogLines():
-                self._listener.log_lines(message)
+                self._listener.log_lines(message, self.host)
             case talk.HostLeaving(why):
                 self._listener.host_leaving(self.host, why)
             case talk.Owned():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from danaus.actor.binding import Binding
 from danaus.wire.codec import Codec
 from danaus.wire.lifecycle import KillProcess, PositionsSeen, ProcessExited, WatchProcess
 
@@ -78,23 +79,28 @@ class Greet(msgspec.Struct, frozen=True, tag="greet", omit_defaults=True):
 
 
 class NewProcess(msgspec.Struct, frozen=True):
-    """One worker to start."""
+    """One worker to start; ``number`` counts those of its mesh on this host, of ``of``."""
 
     process_id: str
     rank: int
+    env: dict[str, str] = {}
+    number: int = 0
+    of: int = 1
 
 
 class StartProcesses(msgspec.Struct, frozen=True, tag="start_processes"):
     """Fork these workers; the session becomes their owner's and is told of starts and ends.
 
     ``owner`` is the owning process, ``owner_agent`` that process's agent (empty: a controller).
+    ``bootstrap`` is what each of them calls before it does anything else, packed; empty: nothing.
     """
 
     mesh_id: str
     processes: tuple[NewProcess, ...]
-    env: dict[str, str]
     owner: str
     owner_agent: str
+    binding: Binding = Binding()
+    bootstrap: tuple[bytes, ...] = ()
 
 
 class ListOwned(msgspec.Struct, frozen=True, tag="list_owned"):

@@ -39,6 +39,7 @@ _REPORT_LIMIT_S = 0.5
 _STACKS_LIMIT_S = 0.1
 _TERMINATE_S = 1.0
 _START_LIMIT_S = 60.0
+_BOOTSTRAP_LIMIT_S = 600.0  # users' code, which may compile or fetch something
 _REMEMBERED = 1000
 
 
@@ -112,7 +113,8 @@ class WorkerTable:
             raise RuntimeError("no nursery yet")
         process_id = worker.spec.process_id
         self._workers[process_id] = worker
-        worker.timer = self._loop.call_later(_START_LIMIT_S, self._late, process_id)
+        limit_s = _BOOTSTRAP_LIMIT_S if worker.spec.bootstrap_path else _START_LIMIT_S
+        worker.timer = self._loop.call_later(limit_s, self._late, process_id, limit_s)
         self.nursery.fork(worker.spec)
 
     def forked(self, message: talk.Forked) -> None:
@@ -168,10 +170,10 @@ class WorkerTable:
             if worker.address:
                 session.tell(ProcessReady(process_id, worker.pid, worker.address))
 
-    def _late(self, process_id: str) -> None:
+    def _late(self, process_id: str, limit_s: float) -> None:
         worker = self._workers.get(process_id)
         if worker is not None:
-            self.kill(worker, f"did not come up within {_START_LIMIT_S:.0f} s")
+            self.kill(worker, f"did not come up within {limit_s:.0f} s")
 
     # -- endings -------------------------------------------------------------------------------
 
@@ -232,6 +234,8 @@ class WorkerTable:
     def _tidy(self, worker: Worker) -> None:
         self._registry.drop(worker.spec.process_id)
         leftovers = [] if worker.block.path else [worker.spec.position_path]
+        if worker.spec.bootstrap_path:
+            leftovers.append(worker.spec.bootstrap_path)
         worker.block.close()
         if worker.address.startswith("unix:"):
             leftovers.append(worker.address.removeprefix("unix:"))

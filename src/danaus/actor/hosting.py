@@ -6,6 +6,7 @@ On the connections' loop.  Supervision decides when an actor may clean up; see `
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Protocol
@@ -26,6 +27,7 @@ from danaus.actor.process_messages import (
     ProcessMessage,
     Raised,
     Returned,
+    SetLogLevel,
     SpawnActor,
     StopActor,
 )
@@ -40,6 +42,7 @@ from danaus.actor.supervision_messages import (
 from danaus.core.extent import Extent
 
 _EARLY_LIMIT_S = 5.0
+_LOG_FORMAT = "%(levelname)s %(name)s: %(message)s"
 _REMEMBERED = 10_000
 _UNTOLD = 100  # failures of an actor whose owner is away: the newest
 
@@ -93,6 +96,9 @@ class Hosting:
             case StopActor():
                 key = ActorKey(message.mesh_id, message.rank)
                 self.stop(key, lambda fault: _answer_stop(peer, message, fault))
+            case SetLogLevel():
+                logging.basicConfig(format=_LOG_FORMAT)  # unless users' code has done it
+                logging.getLogger().setLevel(message.level)
 
     # -- birth ---------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Meshes as users hold them: of hosts, of processes, of actors.
+"""Meshes of hosts and of processes as users hold them.
 
 References only: they can be cut, renamed, pickled and used from any process of the job (A-10).
 What owns and what happens lies in ``owned`` and ``supervision``.
@@ -6,21 +6,21 @@ What owns and what happens lies in ``owned`` and ``supervision``.
 
 from __future__ import annotations
 
-import inspect
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
+from typing import Any, ParamSpec, Self, TypeVar, cast
 
-from danaus.actor.calls import MeshEndpoint, PlainMethod
+from danaus.actor.actor_mesh import ActorMesh, public_refs, stop_owned
+from danaus.actor.binding import wanted_binding
 from danaus.actor.endpoints import Actor
 from danaus.actor.future import Future
 from danaus.actor.identity import HostRef, ProcessRef, check_name, process_id
 from danaus.actor.links import Live
-from danaus.actor.owned import GRACE_S, OwnedActors, OwnedMesh, OwnedProcs
+from danaus.actor.mesh_geometry import Mesh, table
+from danaus.actor.owned import GRACE_S, OwnedActors, OwnedProcs, ProcsTerms
 from danaus.actor.process_runtime import get_runtime
 from danaus.actor.supervision_messages import MeshOwned, ProcessName
-from danaus.actor.targets import Target
 from danaus.core.errors import ConfigError
 from danaus.core.extent import Extent, Point, Region
 from danaus.wire.codec import own, pack
@@ -28,61 +28,10 @@ from danaus.wire.codec import own, pack
 P = ParamSpec("P")
 A = TypeVar("A", bound=Actor)
 
+ProcBind = str | Sequence[Mapping[str, str]] | None
+Env = Mapping[str, str] | Callable[[Point], Mapping[str, str]] | None
+
 _numbers = itertools.count(1)
-
-
-class Mesh:
-    """Geometry that all meshes share.
-
-    Args:
-        region: Which part of the whole mesh this is.
-    """
-
-    def __init__(self, region: Region) -> None:
-        self._region = region
-
-    def _cut(self, region: Region) -> Self:
-        raise NotImplementedError
-
-    @property
-    def extent(self) -> Extent:
-        """Axes and sizes."""
-        return self._region.extent
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Sizes by axis."""
-        return self._region.extent.to_dict()
-
-    def size(self, axis: str | Sequence[str] | None = None) -> int:
-        """Return the places on ``axis``, on several together, or of all."""
-        return self._region.extent.size(axis)
-
-    def points(self) -> Iterator[Point]:
-        """Yield every place, by rank."""
-        return self._region.extent.points()
-
-    def slice(self, **selection: int | slice) -> Self:
-        """Return a part: a number takes one place and drops its axis, a slice keeps it."""
-        return self._cut(self._region.slice(**selection))
-
-    def split(self, **parts: Sequence[str] | int) -> Self:
-        """Return the same mesh with axes split: ``split(hosts=("dp", "pp"), pp=4)``."""
-        return self._cut(self._region.split(**parts))
-
-    def flatten(self, name: str) -> Self:
-        """Return the same mesh on one axis."""
-        return self._cut(self._region.flatten(name))
-
-    def rename(self, **names: str) -> Self:
-        """Return the same mesh with axes called by other names: ``rename(old="new")``."""
-        return self._cut(self._region.rename(**names))
-
-    def __len__(self) -> int:
-        return self._region.num_points
-
-    def __iter__(self) -> Iterator[Point]:
-        return self.points()
 
 
 class HostMesh(Mesh):
@@ -108,24 +57,34 @@ class HostMesh(Mesh):
     def spawn_procs(
         self,
         per_host: Mapping[str, int] | None = None,
-        *,
+        bootstrap: Callable[[], Any] | None = None,
         name: str | None = None,
-        env: Mapping[str, str] | None = None,
+        *,
+        proc_bind: ProcBind = None,
+        env: Env = None,
         incarnation: int = 0,
     ) -> ProcMesh:
         """Start worker processes on every host; returns at once.
 
         Args:
             per_host: Axes and sizes of the processes on one host; None: one process, no axis.
+            bootstrap: Called in each process, plain or async, before it takes any message; one
+                that raises ends its process, with the traceback in the last log lines.
             name: Of the mesh and in the ids of its processes; None makes one up.
-            env: Variables to set in the workers' environment.
+            proc_bind: ``numa``: each process runs on one NUMA node and has its memory from there;
+                ``cpus``: each has an equal share of the CPUs; or, for each process of a host,
+                numactl's words as in ``{"cpunodebind": "0", "membind": "0"}`` or
+                ``{"physcpubind": "0-3"}``.
+            env: Variables to set in the workers' environment, or a function that has them for
+                each point of the mesh.
             incarnation: How often a mesh of this name was started here before.
 
         Returns:
             The processes, on the axes of the hosts followed by those of ``per_host``.
 
         Raises:
-            ConfigError: A mesh of this name and incarnation was started here before.
+            ConfigError: A mesh of this name and incarnation was started here before, or
+                ``proc_bind`` means nothing.
         """
         name = check_name(name or f"procs{next(_numbers)}", "the name of a mesh")
         inner = Extent.of(dict(per_host or {}))
@@ -140,13 +99,56 @@ class HostMesh(Mesh):
             )
             for rank, host in enumerate(hosts)
         )
+        terms = ProcsTerms(
+            tuple(dict(env(point) if callable(env) else env or {}) for point in extent.points()),
+            inner.num_points,
+            wanted_binding(proc_bind),
+            tuple(bytes(part) for part in pack(bootstrap)) if bootstrap is not None else (),
+        )
         runtime = get_runtime()
         runtime.claim(_names(refs))
         mesh_id, owner = runtime.new_mesh_id(name), runtime.context().actor_key
         event = MeshOwned(mesh_id, name, owner, tuple(extent.points()), _names(refs))
-        owned = OwnedProcs(mesh_id, name, refs)
-        runtime.io.post(lambda: runtime.start_procs(owned, event, hosts=hosts, env=dict(env or {})))
+        owned = OwnedProcs(mesh_id, name, refs, terms=terms)
+        runtime.io.post(lambda: runtime.start_procs(owned, event, hosts=hosts))
         return ProcMesh(extent.region(), refs, name=name, mesh_id=mesh_id, owned=owned)
+
+    def stop(self, grace_s: float = GRACE_S) -> Future[None]:
+        """Stop every process mesh of this program that has a process here; the hosts stay (P-5).
+
+        Args:
+            grace_s: As of ``ProcMesh.stop``.
+        """
+        runtime, here = get_runtime(), {host.agent_address for host in self.hosts}
+        ended: Future[None] = Future(f"the processes on {self} to end")
+        runtime.io.post(runtime.stop_procs_on, here, grace_s, lambda: _settle(ended))
+        return ended
+
+    def shutdown(self, grace_s: float = GRACE_S) -> Future[None]:
+        """Stop what is here, whoever owns it, then end the hosts' agents too.
+
+        A host that waited to be joined waits again; one that this program started is no more.
+
+        Args:
+            grace_s: As of ``ProcMesh.stop``.
+        """
+        runtime, hosts = get_runtime(), self.hosts
+        ended: Future[None] = Future(f"{self} to shut down")
+
+        def shut_down() -> None:
+            runtime.shut_down_hosts(hosts, grace_s, lambda: _settle(ended))
+
+        here = {host.agent_address for host in hosts}
+        runtime.io.post(runtime.stop_procs_on, here, grace_s, shut_down)
+        return ended
+
+    def to_table(self) -> str:
+        """Return which hosts these are, one line for each."""
+        rows = [
+            (str(point), host.name, host.agent_address)
+            for point, host in zip(self.points(), self.hosts, strict=True)
+        ]
+        return table(rows)
 
     def __repr__(self) -> str:
         return f"HostMesh({self.extent}: {', '.join(host.name for host in self.hosts)})"
@@ -237,30 +239,41 @@ class ProcMesh(Mesh):
         """Ask every process to end; after ``grace_s`` seconds terminate it, then kill it (P-5)."""
         owned = self._mine("stop")
         owned.grace_s = grace_s
-        return _stop(owned)
+        return stop_owned(owned)
 
     def kill(self) -> Future[None]:
         """SIGKILL every process now."""
         owned = self._mine("kill")
         owned.kill_reason = "killed by its owner"
-        return _stop(owned)
+        return stop_owned(owned)
 
-    def logging_option(self, *, stream_to_client: bool = True) -> None:
-        """Have the last lines of the processes, and those that follow, shown here, or no longer."""
-        owned = self._mine("logging_option")
-        get_runtime().io.post(owned.forward_logs, stream_to_client)
+    def logging_option(
+        self,
+        stream_to_client: bool = True,
+        aggregate_window_sec: float | None = None,
+        level: int | None = None,
+    ) -> None:
+        """Have the last lines of the processes, and those that follow, shown here, or no longer.
+
+        Args:
+            stream_to_client: Whether they are shown, each with the process that wrote it.
+            aggregate_window_sec: Seconds for which lines are collected, so that one that several
+                processes write, or one often, is shown once; None: each is shown as it comes.
+            level: Of Python's root logger in the processes, as in ``logging.INFO``; None leaves
+                it alone.
+        """
+        owned, runtime = self._mine("logging_option"), get_runtime()
+        window_s = (aggregate_window_sec or 0.0) if stream_to_client else -1.0
+        runtime.io.post(runtime.show_logs, owned, window_s, level)
 
     def to_table(self) -> str:
         """Return who is who, one line for each process."""
         pids = self._owned.pids if self._owned is not None else {}
-        rows = [
-            (str(point), ref.process_id, str(pids.get(ref.process_id, "-")))
-            for point, ref in zip(self.points(), self.refs, strict=True)
-        ]
-        widths = [max(len(row[column]) for row in rows) for column in range(3)]
-        return "\n".join(
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in rows
+        return table(
+            [
+                (str(point), ref.process_id, str(pids.get(ref.process_id, "-")))
+                for point, ref in zip(self.points(), self.refs, strict=True)
+            ]
         )
 
     def _mine(self, what: str) -> OwnedProcs:
@@ -288,111 +301,18 @@ class ProcMesh(Mesh):
         return f"ProcMesh({self.name}: {self.extent})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _procs, (self._region, _public(self._refs), self.name, self.mesh_id)
+        return _procs, (self._region, public_refs(self._refs), self.name, self.mesh_id)
 
 
-class ActorMesh(Mesh, Generic[A]):
-    """Actors of one class; each endpoint of the class is an attribute.
-
-    Args:
-        cls: Their class.
-        region: Which part of ``refs`` this is.
-        refs: The processes of all actors of the mesh.
-        name: Of the actors.
-        mesh_id: Of the mesh.
-        owned: What this process knows of it if it was spawned here.
-    """
-
-    def __init__(
-        self,
-        cls: type[Actor],
-        region: Region,
-        refs: tuple[ProcessRef, ...],
-        *,
-        name: str,
-        mesh_id: str,
-        owned: OwnedActors | None = None,
-    ) -> None:
-        super().__init__(region)
-        self._cls = cls
-        self._refs = refs
-        self.mesh_name = name
-        self._mesh_id = mesh_id
-        self._owned = owned
-        self._target: Target | None = None
-
-    def _cut(self, region: Region) -> ActorMesh[A]:
-        return ActorMesh(
-            self._cls,
-            region,
-            self._refs,
-            name=self.mesh_name,
-            mesh_id=self._mesh_id,
-            owned=self._owned,
-        )
-
-    @property
-    def initialized(self) -> Future[None]:
-        """Settled once every actor of the mesh exists; raises if one could not be made."""
-        return self._owned.initialized if self._owned is not None else Future.of(None)
-
-    def stop(self) -> Future[None]:
-        """Take no new message, finish those at hand, clean up; the processes stay."""
-        if self._owned is None:
-            raise ConfigError(
-                what=f"{self.mesh_name}.stop()",
-                needed="the process that spawned the mesh",
-                to_do="ask its owner",
-            )
-        return _stop(self._owned)
-
-    def __getattr__(self, name: str) -> MeshEndpoint[..., Any] | PlainMethod:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        runtime = get_runtime()
-        if self._target is None or self._target.runtime is not runtime:
-            self._target = Target(runtime, self._mesh_id, self.mesh_name, self._region, self._refs)
-        spec = self._cls.__endpoints__.get(name)
-        if spec is not None:
-            return MeshEndpoint(self._target, spec)
-        function = inspect.getattr_static(self._cls, name, None)
-        if inspect.isfunction(function):
-            return PlainMethod(self._target, name, function)
-        raise AttributeError(
-            f"{self._cls.__qualname__} has no endpoint {name!r}: "
-            f"there are {sorted(self._cls.__endpoints__)}"
-        )
-
-    def __repr__(self) -> str:
-        return f"ActorMesh({self.mesh_name}: {self._cls.__qualname__} on {self.extent})"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        facts = (self._region, _public(self._refs), self.mesh_name, self._mesh_id)
-        return _actors, (self._cls, facts)
-
-
-def _stop(owned: OwnedMesh) -> Future[None]:
-    runtime = get_runtime()
-    runtime.io.post(runtime.supervisor.stop, owned)
-    return owned.ended
+def _settle(future: Future[None]) -> None:
+    """Let whoever waits for an end go on."""
+    future.set_value(None)
 
 
 def _names(refs: tuple[ProcessRef, ...]) -> tuple[ProcessName, ...]:
     return tuple(ProcessName(ref.job, ref.process_id) for ref in refs)
 
 
-def _public(refs: tuple[ProcessRef, ...]) -> tuple[ProcessRef, ...]:
-    """Return the references as other processes can use them."""
-    runtime = get_runtime()
-    mine = runtime.info.process_id
-    return tuple(runtime.connections.ref() if ref.process_id == mine else ref for ref in refs)
-
-
 def _procs(region: Region, *facts: Any) -> ProcMesh:
     refs, name, mesh_id = facts
     return ProcMesh(region, refs, name=name, mesh_id=mesh_id)
-
-
-def _actors(cls: type[Actor], facts: tuple[Any, ...]) -> ActorMesh[Any]:
-    region, refs, name, mesh_id = facts
-    return ActorMesh(cls, region, refs, name=name, mesh_id=mesh_id)

@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from danaus.actor.binding import Place
+
 STACKS_SIGNAL = signal.SIGUSR2  # a worker writes all its stacks to its log
 
 
@@ -15,7 +17,8 @@ class WorkerSpec(msgspec.Struct, frozen=True, tag="fork"):
 
     ``bind`` is the address that it listens on, ``agent_address`` its host agent's; ``mesh_id``
     and ``rank`` are its place in its process mesh, ``sockets`` a folder of this host for unix
-    sockets, ``lost_limit_s`` how long sessions with it outlive their connection.
+    sockets, ``lost_limit_s`` how long sessions with it outlive their connection.  ``place`` is
+    where it may run, ``bootstrap_path`` a file with what it calls first; empty: nothing.
     """
 
     process_id: str
@@ -30,6 +33,8 @@ class WorkerSpec(msgspec.Struct, frozen=True, tag="fork"):
     sockets: str = ""
     lost_limit_s: float = 0.0
     env: dict[str, str] = {}
+    place: Place = Place()
+    bootstrap_path: str = ""
 
 
 class NurserySettings(msgspec.Struct, frozen=True, tag="settings"):

@@ -6,13 +6,16 @@ On the connections' loop.  What a failure means is decided in ``supervision``; w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from danaus.actor import agent_messages as talk
+from danaus.actor.binding import Binding
 from danaus.actor.failure import Fault
 from danaus.actor.future import Future
 from danaus.actor.identity import HostRef, ProcessRef
 from danaus.actor.links import Link, Parts
+from danaus.actor.log_window import LogWindow
 from danaus.actor.process_messages import AdoptActor, Raised, SpawnActor, StopActor
 from danaus.core.errors import ActorError, SupervisionError
 from danaus.core.extent import Extent
@@ -54,6 +57,23 @@ class OwnedMesh:
         raise NotImplementedError
 
 
+@dataclass(frozen=True)
+class ProcsTerms:
+    """How the processes of a mesh are started.
+
+    Args:
+        env: Variables to set in the environment of each, by rank.
+        per_host: How many of them each host runs.
+        binding: Which CPUs and memory they get.
+        bootstrap: What each calls first, packed.
+    """
+
+    env: tuple[dict[str, str], ...]
+    per_host: int = 1
+    binding: Binding = field(default_factory=Binding)
+    bootstrap: tuple[bytes, ...] = ()
+
+
 class OwnedProcs(OwnedMesh):
     """Processes on one or more hosts.
 
@@ -61,33 +81,46 @@ class OwnedProcs(OwnedMesh):
         mesh_id: Of the mesh.
         name: Of the mesh.
         refs: The processes, by rank.
+        terms: How they are started.
 
     Attributes:
         agents: The agent of each, by rank; set before anything else is done.
         grace_s: Seconds that each has to end by itself once the mesh is stopped.
         kill_reason: Why they are killed instead; empty: they are asked to end.
+        logs: Where what they write is shown; None: nowhere.
     """
 
-    def __init__(self, mesh_id: str, name: str, refs: Sequence[ProcessRef]) -> None:
+    def __init__(
+        self, mesh_id: str, name: str, refs: Sequence[ProcessRef], *, terms: ProcsTerms
+    ) -> None:
         super().__init__(mesh_id, name)
         self.refs = tuple(refs)
+        self._terms = terms
         self.agents: tuple[AgentVoice, ...] = ()
         self.grace_s = GRACE_S
         self.kill_reason = ""
+        self.logs: LogWindow | None = None
         self.pids: dict[str, int] = {}
         self._coming = {ref.process_id for ref in refs}
         self._living = {ref.process_id for ref in refs}
         self._then: Callable[[], None] | None = None
 
-    def start(self, env: dict[str, str], owner: str, owner_agent: str) -> None:
+    def start(self, owner: str, owner_agent: str) -> None:
         """Ask each agent for its processes."""
+        terms = self._terms
         for agent in dict.fromkeys(self.agents):
             wanted = tuple(
-                talk.NewProcess(ref.process_id, rank)
+                talk.NewProcess(
+                    ref.process_id, rank, terms.env[rank], rank % terms.per_host, terms.per_host
+                )
                 for rank, ref in enumerate(self.refs)
                 if self.agents[rank] is agent
             )
-            agent.say(talk.StartProcesses(self.mesh_id, wanted, env, owner, owner_agent))
+            agent.say(
+                talk.StartProcesses(
+                    self.mesh_id, wanted, owner, owner_agent, terms.binding, terms.bootstrap
+                )
+            )
 
     def adopt(self, owner: str) -> None:
         """Have each agent take this process for the owner of processes that are there (A-12)."""
@@ -109,6 +142,8 @@ class OwnedProcs(OwnedMesh):
         self._living.discard(process_id)
         if process_id in self._coming:
             self.initialized.set_error(supervision_error(process_id, fault.reason, fault))
+        if not self._living and self.logs is not None:
+            self.logs.flush()
         if not self._living and self._then is not None:
             then, self._then = self._then, None
             then()

@@ -94,6 +94,12 @@ class Gone(msgspec.Struct, frozen=True, tag="gone", array_like=True):
     why: str
 
 
+class SetLogLevel(msgspec.Struct, frozen=True, tag="set_log_level", array_like=True):
+    """Have this process's root logger write what is of this level or above."""
+
+    level: int
+
+
 class PortValue(msgspec.Struct, frozen=True, tag="port_value", array_like=True):
     """For a port of the receiving process; parts: the value.  ``rank`` -1: of nobody."""
 
@@ -134,7 +140,16 @@ class FailurePassedUp(msgspec.Struct, frozen=True, tag="failure_passed_up", arra
     rank: int
 
 
-Request = SpawnActor | AdoptActor | Deliver | CancelCall | StopActor | PortValue | PortRaised
+Request = (
+    SpawnActor
+    | AdoptActor
+    | Deliver
+    | CancelCall
+    | StopActor
+    | SetLogLevel
+    | PortValue
+    | PortRaised
+)
 Answer = Returned | Raised | Gone | ActorFailed | FailurePassedUp
 ProcessMessage = Request | Answer
 

@@ -26,12 +26,19 @@ from danaus.actor.fault_hook import call_fault_hook, end_program, end_replaced
 from danaus.actor.hosting import Hosting
 from danaus.actor.identity import HostRef, ProcessRef
 from danaus.actor.links import Parts, Peer
+from danaus.actor.log_window import LogWindow
 from danaus.actor.loop_thread import LoopThread
 from danaus.actor.ordering import Numbering
-from danaus.actor.owned import OwnedActors, OwnedProcs, host_of
+from danaus.actor.owned import OwnedActors, OwnedProcs
 from danaus.actor.ownership_record import OwnershipRecord
 from danaus.actor.ports import PortTable
-from danaus.actor.process_messages import ActorFailed, FailurePassedUp, ProcessMessage, SpawnActor
+from danaus.actor.process_messages import (
+    ActorFailed,
+    FailurePassedUp,
+    ProcessMessage,
+    SetLogLevel,
+    SpawnActor,
+)
 from danaus.actor.supervising import Supervisor
 from danaus.actor.supervision_messages import Event, MeshOwned, ProcessesGone, ProcessName
 from danaus.core.clock import Clock, time_of_day
@@ -141,7 +148,6 @@ class Runtime:
         event: MeshOwned,
         *,
         hosts: tuple[HostRef, ...],
-        env: dict[str, str],
     ) -> None:
         """Have the agents of ``hosts`` (one for each rank) start the processes of a mesh."""
         try:
@@ -151,10 +157,52 @@ class Runtime:
             return
         owned.agents = tuple(agents[host] for host in hosts)
         self.supervisor.own(owned, event)
-        owned.start(env, self.info.process_id, self.info.agent_address)
+        owned.start(self.info.process_id, self.info.agent_address)
         for host, agent in agents.items():
             if agent.lost_why:
                 self.host_lost(host, agent.lost_why)
+
+    def stop_procs_on(self, agents: set[str], grace_s: float, then: Callable[[], None]) -> None:
+        """Stop the process meshes owned here that have a process on hosts with these agents."""
+        meshes = [
+            mesh
+            for mesh in self.supervisor.owned_procs()
+            if any(ref.agent_address in agents for ref in mesh.refs)
+        ]
+        left = len(meshes)
+
+        def one_less(_: object) -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                then()
+
+        for mesh in meshes:
+            mesh.grace_s = grace_s
+            mesh.ended.add_done_callback(one_less)
+            self.supervisor.stop(mesh)
+        if not meshes:
+            then()
+
+    def shut_down_hosts(
+        self, hosts: tuple[HostRef, ...], grace_s: float, then: Callable[[], None]
+    ) -> None:
+        """Have the agents of hosts stop whatever runs there and end; call ``then`` after that."""
+        left = set(hosts)
+
+        def one_less(host: HostRef, _: str, is_lost: bool) -> None:
+            if is_lost and host in left:
+                left.discard(host)
+                if not left:
+                    self.on_host_news.remove(one_less)
+                    then()
+
+        self.on_host_news.append(one_less)
+        for host in hosts:
+            agent = self.connections.agent(host)
+            agent.say(talk.ShutDown(grace_s))
+            if agent.lost_why:
+                one_less(host, agent.lost_why, True)
 
     def start_actors(
         self,
@@ -168,35 +216,6 @@ class Runtime:
         owned.links = tuple(self.connections.link(ref) for ref in refs)
         self.supervisor.own(owned, event)
         owned.spawn(parts)
-
-    def adopt_procs(
-        self, owned: OwnedProcs, event: MeshOwned, lost: tuple[ProcessName, ...]
-    ) -> None:
-        """Take over processes that an earlier controller has started (A-12).
-
-        Args:
-            owned: The mesh.
-            event: The same, for supervision.
-            lost: Processes whose host was lost while there was no controller.
-        """
-        hosts = tuple(host_of(ref) for ref in owned.refs)
-        owned.agents = tuple(self.connections.agent(host) for host in hosts)
-        self.supervisor.own(owned, event)
-        reason = "its host was lost while there was no controller"
-        self._gone(lost, Fault("exit", reason, time_s=self.wall_clock.now()))
-        owned.adopt(self.info.process_id)
-        for host in dict.fromkeys(hosts):
-            lost_why = self.connections.agent(host).lost_why
-            if lost_why:
-                self.host_lost(host, lost_why)
-
-    def adopt_actors(
-        self, owned: OwnedActors, event: MeshOwned, refs: tuple[ProcessRef, ...]
-    ) -> None:
-        """Take over actors that an earlier controller has made (A-12)."""
-        owned.links = tuple(self.connections.link(ref) for ref in refs)
-        self.supervisor.own(owned, event)
-        owned.adopt()
 
     # -- what arrives from processes -----------------------------------------------------------
 
@@ -234,7 +253,7 @@ class Runtime:
     def process_exited(self, message: ProcessExited, host: HostRef) -> None:
         """A worker is gone."""
         name = ProcessName(host.job, message.process_id)
-        self._gone((name,), fault_of_exit(message, self.wall_clock.now()))
+        self.lose_processes((name,), fault_of_exit(message, self.wall_clock.now()))
 
     def host_lost(self, host: HostRef, why: str) -> None:
         """An agent is gone, and with it all workers of its host.
@@ -245,7 +264,7 @@ class Runtime:
         if fence is not None:
             fence()
         reason = f"host {host.name} is lost: {why}"
-        for told in self.on_host_news:
+        for told in list(self.on_host_news):
             told(host, reason, True)
         owned = {
             ProcessName(ref.job, ref.process_id)
@@ -254,13 +273,14 @@ class Runtime:
             if ref.agent_address == host.agent_address
         }
         fault = Fault("host_lost", reason, time_s=self.wall_clock.now())
-        self._gone(tuple(sorted(owned)), fault)
+        self.lose_processes(tuple(sorted(owned)), fault)
         # Of others' processes it is only known that they are out of reach from here.
         for process in sorted(self.connections.known_on(host.agent_address) - owned):
             self.connections.lose(process, reason)
             self._hosting.owner_gone(process)
 
-    def _gone(self, processes: tuple[ProcessName, ...], fault: Fault) -> None:
+    def lose_processes(self, processes: tuple[ProcessName, ...], fault: Fault) -> None:
+        """Take processes for gone; on the connections' loop."""
         news = tuple(process for process in processes if self.fault_of(process) is None)
         # Calls end before owners are asked: an owner may wait for one of them.
         for process in news:
@@ -294,9 +314,23 @@ class Runtime:
         for told in self.on_host_news:
             told(host, why, False)
 
-    def log_lines(self, message: talk.LogLines) -> None:
+    def log_lines(self, message: talk.LogLines, host: HostRef) -> None:
         """A worker wrote, and somebody here wants to see it."""
-        self.log_sink(message.process_id, message.lines)
+        procs = self.supervisor.procs_of(ProcessName(host.job, message.process_id))
+        if procs is not None and procs.logs is not None:
+            procs.logs.add(message.process_id, message.lines)
+
+    def show_logs(self, owned: OwnedProcs, window_s: float, level: int | None) -> None:
+        """Show what the processes of a mesh write, or no longer (a negative window)."""
+        if owned.logs is not None:
+            owned.logs.flush()
+        owned.logs = LogWindow(window_s, self._show) if window_s >= 0 else None
+        owned.forward_logs(owned.logs is not None)
+        for ref in owned.refs if level is not None else ():
+            self.connections.link(ref).post(lambda _: SetLogLevel(level or 0), (), None)
+
+    def _show(self, who: str, lines: tuple[str, ...]) -> None:
+        self.log_sink(who, lines)
 
     def stop_asked(self) -> None:
         """The agent wants this worker to end."""
@@ -335,7 +369,9 @@ class Runtime:
             if mesh.refs[0].job == job:
                 mesh.grace_s = 0.0
                 self.supervisor.stop(mesh)
-                self._gone(tuple(ProcessName(job, ref.process_id) for ref in mesh.refs), left)
+                self.lose_processes(
+                    tuple(ProcessName(job, ref.process_id) for ref in mesh.refs), left
+                )
 
     def shut_down(self, limit_s: float) -> None:
         """Stop what lives here and what is owned here, then all threads; not from one of them."""

@@ -6,21 +6,29 @@ threads of their own, so that an endpoint that blocks stops none of them (A-2).
 
 from __future__ import annotations
 
+import asyncio
 import faulthandler
+import inspect
 import os
 import queue
 import sys
+from pathlib import Path
+
+import msgspec
 
 from danaus.actor import agent_messages as talk
 from danaus.actor import notice
 from danaus.actor.agent_link import Patience
+from danaus.actor.binding import bind_here
 from danaus.actor.connections import PATIENCE
 from danaus.actor.contexts import ProcessInfo
 from danaus.actor.identity import HostRef
 from danaus.actor.nursery_messages import STACKS_SIGNAL, WorkerSpec
 from danaus.actor.process_runtime import set_runtime
 from danaus.actor.runtime import Runtime
+from danaus.core.whole_file import WholeFile
 from danaus.wire.address import Address
+from danaus.wire.codec import unpack
 from danaus.wire.position import PositionBlock
 from danaus.wire.secret import Secret
 
@@ -56,8 +64,11 @@ def main(spec: WorkerSpec, secret: Secret) -> int:
         rank=spec.rank,
         sockets=spec.sockets,
     )
+    bind_here(spec.place)
     runtime = Runtime(info, on_stop=lambda: jobs.put(None), on_exit=leave)
     set_runtime(runtime)
+    if spec.bootstrap_path:
+        _run_bootstrap(Path(spec.bootstrap_path))
     patience = Patience(PATIENCE.heartbeat_limit_s, spec.lost_limit_s)
     job = runtime.connections.join(secret, Address.parse(spec.bind), patience)
     address = runtime.connections.address_of(job)
@@ -71,3 +82,13 @@ def main(spec: WorkerSpec, secret: Secret) -> int:
         return codes[0]
     runtime.shut_down(_CLEANUP_LIMIT_S)
     return 0
+
+
+def _run_bootstrap(path: Path) -> None:
+    """Call what the owner wants to be called first; what it raises ends this process."""
+    data = WholeFile(path).read()
+    path.unlink(missing_ok=True)
+    bootstrap = unpack(msgspec.msgpack.decode(data, type=list[bytes]))
+    result = bootstrap()
+    if inspect.iscoroutine(result):
+        asyncio.run(result)

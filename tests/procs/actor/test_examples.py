@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[3]
     [
         ("messaging", "who rang heard: come in"),
         ("mesh", "all processes are gone"),
+        ("spawning", "all processes are gone, and then the host"),
         ("supervision", "2 of 3 workers went on, w1 was started again"),
     ],
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from danaus.actor import Actor, concurrent_endpoint, endpoint
+from danaus.actor.actor_mesh import ActorMesh
 from danaus.actor.endpoints import RESERVED
-from danaus.actor.mesh import ActorMesh
 
 
 class Adder(Actor):
