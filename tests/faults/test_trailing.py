@@ -8,6 +8,7 @@ import signal
 import pytest
 
 from danaus.app.events import Event
+from danaus.app.settings import QuorumConfig
 from danaus.ft.lineage import merge, verify
 from danaus.ft.observer import Moment
 from danaus.testing.faults import Linger, Pace, Strike
@@ -21,12 +22,13 @@ LINGERS = 6
 def run(tmp_path):
     """Return a function that starts a run whose ``replica-1`` dies in step 3 and loads slowly."""
     pace = Pace(0.15, until=tmp_path / "over", below=3)
-    falls = {"replica-1": (Strike("forward", 3, incarnation=0), Linger(LINGERS))}
 
-    def make(**more):
+    def make(hold_share=0.0, lingers=Linger(LINGERS), **more):  # noqa: B008 - a frozen value
+        falls = {"replica-1": (Strike("forward", 3, incarnation=0), lingers)}
         names = [f"replica-{number}" for number in range(3)]
         observers = {name: (pace, *falls.get(name, ()), *more.get(name, ())) for name in names}
-        return small_run(tmp_path / "run", SHAPE, observers=observers)
+        quorum = QuorumConfig(hold_share=hold_share)
+        return small_run(tmp_path / "run", SHAPE, observers=observers, quorum=quorum)
 
     make.over = pace.until
     return make
@@ -39,7 +41,11 @@ def replica(number, *observers):
 def finished(make, going, undisturbed, *, num_caught_up=1):
     """Wait until the learner is back, then for the end; return the run's watch."""
     watch = going.watch
-    back = lambda: len(caught_up(watch)) >= num_caught_up and watch.num_members == 3  # noqa: E731
+    back = lambda: (  # noqa: E731
+        watch.events(Event.LEARNING_STARTED)
+        and len(caught_up(watch)) >= num_caught_up
+        and watch.num_members == 3
+    )
     watch.until("all to be back", back, limit_s=90)
     make.over.touch()
     result = going.result(90)
@@ -68,6 +74,27 @@ def test_members_take_steps_while_a_learner_loads_and_wait_once(run, undisturbed
     assert [line["step"] for line in watch.events(Event.HEALED)] == [begun["step"]]
     (entered,) = watch.events(Event.QUORUM_ANNOUNCED, hold=True)
     assert entered["committed_step"] >= begun["step"] + LINGERS
+    assert {line["step"] for line in watch.events(Event.STEP_DISCARDED)} == {3}
+
+
+@pytest.mark.timeout(240)
+def test_members_wait_for_a_learner_that_is_quicker_than_what_it_saves(run, undisturbed):
+    with running(run(hold_share=100.0)) as going:
+        watch = finished(run, going, undisturbed, num_caught_up=0)
+    (begun,) = watch.events(Event.LEARNING_STARTED)
+    (held,) = watch.events(Event.QUORUM_ANNOUNCED, hold=True)
+    assert not begun["trails"]
+    assert "by which one more makes a step shorter" in str(held["reason"])
+    assert held["committed_step"] == begun["step"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_one_that_is_not_as_quick_as_that_trails(run, undisturbed):
+    with running(run(hold_share=100.0, lingers=Linger(LINGERS, held=True))) as going:
+        watch = finished(run, going, undisturbed)
+    begun = watch.events(Event.LEARNING_STARTED)
+    assert [line["trails"] for line in begun[:2]] == [False, True]
     assert {line["step"] for line in watch.events(Event.STEP_DISCARDED)} == {3}
 
 

@@ -66,6 +66,7 @@ class GroupMember(MeetingMember):
         self.links: dict[MemberId, Link] = {}
         self.snapshots: dict[int, tuple[Model, Epoch | None]] = {}
         self.log: Any = None
+        self.prefetched: Any = None
 
     def feed(self, event: Event) -> None:
         raise NotImplementedError
@@ -129,6 +130,7 @@ class GroupMember(MeetingMember):
         lent = lent_steps(told, self.who)
         self.snapshots = {step: self.snapshots[step] for step in self.snapshots if step in lent}
         self.log = self.log if lent else None
+        self.prefetched = None
         self.world.monitor.forming(self, told)
         if not self.happens("forming"):
             return

@@ -34,12 +34,26 @@ class Log:
             del self.kept[min(self.kept)]
 
 
+@dataclass
+class Ahead:
+    """Gradients that a learner that has caught up fetched while its ask was on its way."""
+
+    lineage_term: int
+    after: int
+    kept: dict[int, Kept] = field(default_factory=dict)
+
+    @property
+    def due(self) -> int:
+        return self.after + len(self.kept) + 1
+
+
 class LearningMember(GroupMember):
     """The part of a member process that gives and takes states."""
 
     garbling = False
     lesson: Learn | None = None
     distance = 0
+    began_at = lesson_s = 0.0
 
     def feed(self, event: Event) -> None:
         raise NotImplementedError
@@ -61,7 +75,10 @@ class LearningMember(GroupMember):
 
     def do_Learn(self, order: Learn) -> None:  # noqa: N802
         self.lend_nothing()
-        self.lesson, self.distance = order, 10**6
+        leads = self.prefetched and (self.prefetched.lineage_term, self.prefetched.after)
+        if leads != (order.lineage_term, order.held_step):
+            self.prefetched = None
+        self.lesson, self.distance, self.began_at = order, 10**6, self.clock
         if order.held_step is None:
             self.model = Model(-1, "overwritten")
         elif order.held_step != self.model.step:
@@ -108,7 +125,7 @@ class LearningMember(GroupMember):
         if self.lesson is not order:  # it comes too late: other bytes are being written by now
             self.feed(Learned(order.epoch, order.step, model.fingerprint, epoch))
             return
-        self.model = model
+        self.model, self.lesson_s = model, self.clock - self.began_at
         if not self.happens("fetched"):
             return
         if order.learner.trail:
@@ -138,6 +155,9 @@ class LearningMember(GroupMember):
             return
         self.distance = goal - self.model.step
         due = self.model.step + 1
+        if self.prefetched and due in self.prefetched.kept:
+            self.grow(order, limit, self.prefetched.kept[due])
+            return
         for donor, log in logs:
             if due in log.kept:
                 self.later(self.engine.random.uniform(0.005, 0.15), self.replayed, order, limit,
@@ -152,6 +172,9 @@ class LearningMember(GroupMember):
         if kept is None or not self.reaches(donor):
             self.replay(order, limit)
             return
+        self.grow(order, limit, kept)
+
+    def grow(self, order: Learn, limit: float, kept: Kept) -> None:
         self.model = grown(self.model, kept)
         if self.garbling:
             self.garbling = False
@@ -168,6 +191,19 @@ class LearningMember(GroupMember):
         elif self.happens("caught up"):
             learned = Learned(order.epoch, model.step, model.fingerprint, model.epoch)
             self.run(self.feed, learned)
+            self.prefetched = Ahead(order.lineage_term, model.step)
+            self.look_ahead(order, self.prefetched)
+
+    def look_ahead(self, order: Learn, ahead: Ahead) -> None:
+        """Fetch what the members do while they do not stand still yet."""
+        if self.prefetched is not ahead or self.lesson is not order:
+            return
+        for donor in self.donors(order):
+            log = donor.log
+            if log and log.lineage_term == ahead.lineage_term and ahead.due in log.kept:
+                ahead.kept[ahead.due] = log.kept[ahead.due]
+                break
+        self.later(self.engine.random.uniform(0.02, 0.2), self.look_ahead, order, ahead)
 
     def compare(self, order: Learn, limit: float) -> None:
         """Hold the state against the donors'; fetch all of it where it differs."""

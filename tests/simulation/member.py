@@ -45,6 +45,8 @@ from danaus.quorum.messages import (
 )
 
 BEAT_S = 1.0
+STEP_S = 0.3
+"""What a step takes as members tell it."""
 
 
 class Member(LearningMember):
@@ -118,8 +120,15 @@ class Member(LearningMember):
         """Send the ask that is outstanding, under a new number."""
         if self.session and self.asking:
             self.number += 1
-            lends = self.world.plan.lends(self.who)
-            report = replace(self.machine.report(), unreached=self.said, lends=lends)
+            plan = self.world.plan
+            report = replace(
+                self.machine.report(),
+                unreached=self.said,
+                lends=plan.lends(self.who),
+                step_s=STEP_S,
+                lesson_s=self.lesson_s,
+                state_bytes=plan.state_bytes,
+            )
             self.session.to_service(Join(self.seat, report, self.number))
 
     def hear(self, message: Any) -> None:
@@ -202,7 +211,7 @@ class Member(LearningMember):
 
     def do_Restore(self, order: Restore) -> None:  # noqa: N802
         self.lend_nothing()
-        self.writing = None
+        self.writing = self.prefetched = None
         self.model = Model(-1, "overwritten")
         if self.happens("restoring"):
             self.later(self.engine.random.uniform(0.01, 0.1), self.restore, order)

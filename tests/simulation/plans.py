@@ -136,6 +136,11 @@ class Plan:
         """How many gradients a donor keeps."""
         return (2, 5, 1000)[self.seed % 3]
 
+    @property
+    def state_bytes(self) -> int:
+        """How large a state is: mostly so that its transfer takes longer than a step."""
+        return 10**3 if self.seed % 7 == 6 else 10**9
+
     def lends(self, member: MemberId) -> bool:
         """Tell whether a process can serve a learner while it goes on."""
         number = int(member.replica_id.removeprefix("r"))

@@ -255,6 +255,8 @@ class ServiceKeeper:
             str(limits.fence_limit_s),
             "--hold-limit-s",
             str(limits.hold_limit_s),
+            "--hold-share",
+            str(limits.hold_share),
         ]
         if self._settings.hang_limit_s is not None:
             command += ["--hang-limit-s", str(self._settings.hang_limit_s)]

@@ -73,6 +73,8 @@ class QuorumConfig:
         fence_limit_s: How long a hung process may take to die before it counts as unreachable,
             in seconds.
         hold_limit_s: How long members wait at a boundary for a learner, in seconds.
+        hold_share: Members wait for a learner, instead of going on beside it, where that will take
+            less than this part of the time by which it shortens a step; 0: never.
     """
 
     min_replicas: int = 1
@@ -81,6 +83,7 @@ class QuorumConfig:
     heartbeat_limit_s: float = 5.0
     fence_limit_s: float = 2.0
     hold_limit_s: float = 10.0
+    hold_share: float = 1.0
 
     def __post_init__(self) -> None:
         _at_least("quorum.min_replicas", self.min_replicas, 1)
@@ -92,6 +95,7 @@ class QuorumConfig:
             "hold_limit_s",
         ):
             _above_zero(f"quorum.{name}", getattr(self, name))
+        _at_least("quorum.hold_share", self.hold_share, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,6 +227,11 @@ class DemoConfig(RunConfig):
             raise ConfigError(
                 what=f"a demo with {self.replicas} replica",
                 needed="at least 2, so that one can die and the others go on",
+            )
+        if self.step.bits == "off":
+            raise ConfigError(
+                what="a demo with step.bits off",
+                needed="exact: it compares every bit of the result",
             )
 
 

@@ -40,6 +40,8 @@ class LighthouseCommand:
         heartbeat_limit_s: A process that is silent for longer is not healthy.
         reconnect_limit_s: The same for one whose connection closed and that nobody else watches.
         hold_limit_s: How long members wait at a boundary for a learner.
+        hold_share: They wait for one, instead of going on beside it, where that will take less than
+            this part of the time by which it shortens a step; 0: never.
         fence_limit_s: After this, a process that could not be killed counts as out of reach.
         linger_s: How long members may take to follow the first that asks for the next quorum.
         hang_limit_s: How long a process may stand still; none: it follows the work.
@@ -70,6 +72,7 @@ class LighthouseCommand:
     heartbeat_limit_s: float = _POLICY.heartbeat_limit_s
     reconnect_limit_s: float = _POLICY.reconnect_limit_s
     hold_limit_s: float = _POLICY.hold_limit_s
+    hold_share: float = _POLICY.hold_share
     fence_limit_s: float = _POLICY.fence_limit_s
     linger_s: float = _POLICY.linger_s
     hang_limit_s: float | None = None

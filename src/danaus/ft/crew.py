@@ -16,12 +16,12 @@ from torch import Tensor
 
 from danaus.collectives.fingerprint import digest
 from danaus.collectives.finite import is_finite
-from danaus.collectives.folding import LeafFolder
+from danaus.collectives.folding import LeafFolder, LeafSum
 from danaus.collectives.forming import Rendezvous
 from danaus.collectives.group import Group
 from danaus.collectives.meeting import MeetingPoint
 from danaus.collectives.socket_group import SocketGroup
-from danaus.collectives.tree import ReductionPlan, assign, plan_reduction
+from danaus.collectives.tree import ReductionPlan, assign, plan_reduction, plan_shares
 from danaus.collectives.tree_exchange import Workspace
 from danaus.core.clock import Deadline
 from danaus.core.errors import (
@@ -34,6 +34,7 @@ from danaus.core.errors import (
 from danaus.ft.observer import Shares
 from danaus.ft.step_events import Ballot
 from danaus.ft.step_log import LoggedStep
+from danaus.ft.step_plan import StepPlan
 from danaus.quorum.messages import Announcement, Epoch, MemberId
 from danaus.wire.address import Address
 from danaus.wire.blocking import PeerListener
@@ -57,7 +58,7 @@ class Crew:
         listener: Where peers dial this process.
         secret: The job's.
         me: This process.
-        leaves_of: Leaves of a step that so many replicas share.
+        plan: What a step is.
         on_collective: Called with a number that grows with each exchange of a group (P-3).
         aborted: Tells why an epoch has ended, None while it stands.
     """
@@ -68,12 +69,12 @@ class Crew:
         secret: Secret,
         me: MemberId,
         *,
-        leaves_of: Callable[[int], int],
+        plan: StepPlan,
         on_collective: Callable[[int], None],
         aborted: Callable[[Epoch], str | None],
     ) -> None:
         self._secret, self._me = secret, me
-        self._leaves_of, self._num_leaves = leaves_of, 0
+        self._steps, self._num_leaves = plan, 0
         self._on_collective, self._aborted = on_collective, aborted
         self._meeting = MeetingPoint(listener)
         self._workspace: Workspace | None = None
@@ -147,9 +148,10 @@ class Crew:
 
     def _share(self) -> None:
         """Settle who computes what, the same at every member (T-4)."""
-        self._num_leaves = self._leaves_of(len(self.replica_ids))
+        self._num_leaves = self._steps.leaves_of(len(self.replica_ids))
         runs = assign(self._num_leaves, len(self.replica_ids))
-        self._plan = plan_reduction(self._num_leaves, runs)
+        exact = self._steps.bits == "exact"
+        self._plan = plan_reduction(self._num_leaves, runs) if exact else plan_shares(runs)
         self.run = runs[self.replica_ids.index(self._me.replica_id)]
         by_replica = dict(zip(self.replica_ids, runs, strict=True))
         self.shares = Shares(tuple(sorted(self._members.values())), by_replica)
@@ -178,7 +180,8 @@ class Crew:
     def folder(self, num_elements: int) -> LeafFolder:
         """Return the folder of this replica's leaves, begun anew."""
         if self._folder is None:
-            self._folder = LeafFolder(num_elements)
+            make = LeafFolder if self._steps.bits == "exact" else LeafSum
+            self._folder = make(num_elements)
             self._reduced = torch.empty(num_elements)
         self._folder.begin(self.run, self._num_leaves)
         return self._folder

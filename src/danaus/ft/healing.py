@@ -3,25 +3,30 @@
 Owns the two ends as a participant uses them: ``serve`` publishes a snapshot of the committed
 step, ``keep_step`` the steps after it, ``learn`` fetches them.  The way to a state is
 ``ft.lesson``'s, bytes and their checks are ``ft.transfer``'s.
+
+A learner that has caught up asks to be counted, and fetches the members' next steps meanwhile.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Any
 
 from torch import Tensor
 
 from danaus.core.clock import Deadline
 from danaus.core.errors import ExchangeAborted, TransferFailed
 from danaus.ft import step_events as on
-from danaus.ft.lesson import NOT_TO_BE_HAD, Lesson
+from danaus.ft.lesson import NOT_TO_BE_HAD, Lesson, TakeAhead, shape_of, take_nothing
 from danaus.ft.manifest import Wanted
 from danaus.ft.observer import Moment, Observer
 from danaus.ft.state_server import StateServer
 from danaus.ft.step_log import LoggedStep
+from danaus.ft.steps_ahead import Fetched, StepsAhead
 from danaus.ft.transfer import Fetch, FetchReport, Room
-from danaus.ft.work import Work
+from danaus.ft.work import Work, numbers_of
 from danaus.quorum.messages import Epoch
 from danaus.wire.address import Address
 from danaus.wire.blocking import PeerListener
@@ -58,9 +63,12 @@ class Healer:
         self._lock = threading.Lock()
         self._fetching: tuple[Epoch, Fetch] | None = None
         self._num_bytes_told = 0
+        self._lesson_s = 0.0
+        self._ahead: StepsAhead | None = None
 
     def close(self) -> None:
-        """Stop serving."""
+        """Stop serving, and fetching."""
+        self._end_ahead()
         self._server.close()
         self._tell_served()
 
@@ -69,12 +77,23 @@ class Healer:
         """Memory that snapshots may take."""
         return self._server.room_bytes
 
-    def may_lend(self) -> bool:
-        """Tell whether a learner could be served while this process goes on."""
+    def numbers(self, step_s: float) -> dict[str, Any]:
+        """Return what a report says of learners: whether one could be served while this goes on.
+
+        And what tells whether that, or waiting for it, is quicker.
+
+        Args:
+            step_s: What a step takes.
+        """
         work = self._work
         state_bytes = sum(t.numel() * t.element_size() for t in work.state().values())
         few_bytes = FEW_STEPS * 4 * work.num_gradient_elements
-        return work.replays and self._server.free_bytes >= state_bytes + few_bytes
+        return {
+            "lends": work.replays and self._server.free_bytes >= state_bytes + few_bytes,
+            "step_s": step_s,
+            "lesson_s": self._lesson_s,
+            "state_bytes": state_bytes,
+        }
 
     def serve(self, order: on.Serve) -> None:
         """Publish the state for the learners of an epoch: a copy for those that trail.
@@ -97,7 +116,8 @@ class Healer:
 
     def copy_step(self, live: LoggedStep) -> LoggedStep | None:
         """Return a copy of a step that is about to be applied, if a learner will want it."""
-        return self._server.log.copy(live)
+        copy = self._server.log.copy(live)
+        return None if copy is None else replace(copy, numbers=numbers_of(self._work))
 
     def keep_step(self, applied: LoggedStep | None) -> None:
         """Serve a step that was applied from here on."""
@@ -106,6 +126,7 @@ class Healer:
 
     def keep(self, steps: Collection[int] = ()) -> None:
         """Give back the memory of all snapshots but these; transfers of the others end."""
+        self._end_ahead()
         self._server.keep(steps)
         self._tell_served()
 
@@ -120,10 +141,14 @@ class Healer:
         with self._lock:
             if self._fetching is not None and self._fetching[0] == epoch:
                 self._fetching[1].cancel(reason)
+            ahead = self._ahead
+        if ahead is not None:
+            ahead.wake()
 
     def learn(self, order: on.Learn) -> on.Learned | on.LearnFailed | on.Aborted:
         """Bring the work to a state that donors serve, from all of them at once."""
-        self.keep()  # what is served may be the very tensors that are overwritten now
+        self._server.keep(())  # what is served may be the very tensors that are overwritten now
+        self._tell_served()
         donors = {
             str(seat.member): Address.parse(seat.data_address) for seat in order.learner.donors
         }
@@ -141,14 +166,63 @@ class Healer:
             self._tell_tried(wanted.step, failed, told)
             return report
 
+        lesson = Lesson(
+            order, self._work, observer=self._observer, get=get, ahead=self._take_ahead(order)
+        )
         try:
-            return Lesson(order, self._work, observer=self._observer, get=get).take()
+            learned = lesson.take()
         except ExchangeAborted as aborted:
             return on.Aborted(order.epoch, aborted.reason)
         except NOT_TO_BE_HAD as failed:
             if isinstance(failed, TransferFailed):
                 self._tell_tried(order.step, failed.tried, told)
             return on.LearnFailed(order.epoch, str(failed))
+        finally:
+            self._end_ahead()
+        self._lesson_s = lesson.fetched_s or self._lesson_s
+        if trails:
+            self._look_ahead(order, donors, learned.step)
+        return learned
+
+    # -- ahead ----------------------------------------------------------------------------------
+
+    def _look_ahead(self, order: on.Learn, donors: Mapping[str, Address], step: int) -> None:
+        """Fetch what the members do after ``step``, for when they wait for this process."""
+
+        def make(
+            wanted: Wanted, into: Mapping[str, Tensor], arrived: Callable[[int], None]
+        ) -> Fetch:
+            return Fetch(donors, self._secret, wanted, into=into, on_bytes=arrived)
+
+        with self._lock:
+            self._ahead = StepsAhead(step, shape_of(order, self._work), make)
+
+    def _take_ahead(self, order: on.Learn) -> TakeAhead:
+        """Return what gives out steps that were fetched ahead, if they lead on from what is held.
+
+        Waiting for one ends with the epoch at the latest (Q-5).
+        """
+        ahead, held_step = self._ahead, order.held_step
+        if ahead is None or held_step is None:
+            return take_nothing
+        if not ahead.leads_from(held_step, order.lineage_term):
+            return take_nothing
+
+        def take(step: int, last: int, arrived: Callable[[int], None]) -> Fetched | None:
+            def look(num_bytes: int) -> None:
+                if (reason := self._aborted(order.epoch)) is not None:
+                    raise ExchangeAborted(reason)
+                arrived(num_bytes)
+
+            return ahead.take(step, last, look)
+
+        return take
+
+    def _end_ahead(self) -> None:
+        with self._lock:
+            ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.end()
 
     def _fetch(self, epoch: Epoch, fetch: Fetch) -> FetchReport:
         """Run a transfer that ends with its epoch at the latest (Q-5)."""

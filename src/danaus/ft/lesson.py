@@ -22,9 +22,10 @@ from danaus.core.errors import DeadlinePassed, StaleQuorum, TransferFailed
 from danaus.ft.manifest import Wanted
 from danaus.ft.observer import Moment, Observer
 from danaus.ft.step_events import Learn, Learned
-from danaus.ft.step_log import LoggedStep, places_for, step_in
+from danaus.ft.step_log import LoggedStep
+from danaus.ft.steps_ahead import Fetched, StepShape, fetch_steps
 from danaus.ft.transfer import FetchReport, Room
-from danaus.ft.work import Work
+from danaus.ft.work import Tuned, Work, numbers_of
 from danaus.quorum.messages import Epoch
 from danaus.wire.position import Phase
 
@@ -36,6 +37,7 @@ BATCH_STEPS = 64
 NOT_TO_BE_HAD = (TransferFailed, StaleQuorum, DeadlinePassed)
 
 Get = Callable[[Wanted, Mapping[str, Tensor] | Room, Callable[[int], None]], FetchReport]
+TakeAhead = Callable[[int, int, Callable[[int], None]], Fetched | None]
 
 
 @runtime_checkable
@@ -57,16 +59,28 @@ class Lesson:
         observer: Told of moments and of what was learned.
         get: Fetches what is wanted into tensors, from all donors at once; called with each number
             of bytes that arrived.
+        ahead: Gives out steps that were fetched ahead (``StepsAhead.take``).
     """
 
-    def __init__(self, order: Learn, work: Work, *, observer: Observer, get: Get) -> None:
+    def __init__(
+        self,
+        order: Learn,
+        work: Work,
+        *,
+        observer: Observer,
+        get: Get,
+        ahead: TakeAhead | None = None,
+    ) -> None:
         self._order, self._work, self._observer, self._get = order, work, observer, get
+        self._ahead = ahead or take_nothing
         self._trails = order.learner.trail is not None
         self._step = order.step
         self._committed: Epoch | None = None
         self._num_parts = 0
         self._num_bytes: dict[str, int] = {}
         self._started = time.monotonic()
+        self.fetched_s = 0.0
+        """What it took to fetch a whole state; 0: none was."""
 
     def take(self) -> Learned:
         """Learn.
@@ -92,8 +106,8 @@ class Lesson:
         report = self._get(Wanted(order.step), into, self._arrived)
         self._work.loaded(order.step)
         self._committed = _epoch(report.note)
-        duration_s = time.monotonic() - self._started
-        self._observer.learned(order.step, report.bytes_by_donor, duration_s)
+        self.fetched_s = time.monotonic() - self._started
+        self._observer.learned(order.step, report.bytes_by_donor, self.fetched_s)
 
     # -- step by step -------------------------------------------------------------------------
 
@@ -127,26 +141,23 @@ class Lesson:
         return int(self._get(wanted, {}, self._arrived).note)
 
     def _apply_up_to(self, last: int) -> None:
-        """Fetch the next steps, as many as are good to have at once, and apply them."""
-        num_elements = self._work.num_gradient_elements
-        most = max(1, min(BATCH_STEPS, BATCH_BYTES // (4 * num_elements)))
-        first, last = self._step + 1, min(last, self._step + most)
-        num_ranks = self._order.learner.seat.num_ranks
-        into: dict[str, Tensor] = {}
-        for step in range(first, last + 1):
-            into |= places_for(step, num_elements, num_ranks)
-        wanted = Wanted(first, "steps", self._order.lineage_term, last)
-        report = self._get(wanted, into, self._arrived)
-        for donor, num_bytes in report.bytes_by_donor.items():
+        """Apply what was fetched ahead; else fetch as many as are good to have at once."""
+        if (known := self._ahead(self._step + 1, last, self._arrived)) is None:
+            shape = shape_of(self._order, self._work)
+            most = max(1, min(BATCH_STEPS, BATCH_BYTES // (4 * shape.num_elements)))
+            first, last = self._step + 1, min(last, self._step + most)
+            known = fetch_steps(self._get_steps, shape, first=first, last=last)
+        for donor, num_bytes in known.bytes_by_donor.items():
             self._num_bytes[donor] = self._num_bytes.get(donor, 0) + num_bytes
-        steps = [step_in(step, into) for step in range(first, last + 1)]
-        if report.fingerprint != ",".join(each.digest for each in steps):
-            why = "its gradients are not those that were voted on"
-            raise TransferFailed(first, dict.fromkeys(report.bytes_by_donor, why))
-        for each in steps:
+        for each in known.steps:
             self._apply(each)
 
+    def _get_steps(self, wanted: Wanted, into: Mapping[str, Tensor]) -> FetchReport:
+        return self._get(wanted, into, self._arrived)
+
     def _apply(self, logged: LoggedStep) -> None:
+        if isinstance(self._work, Tuned):
+            self._work.tune(logged.numbers)
         self._work.apply(logged.step, logged.gradient, logged.measures)
         self._step, self._committed = logged.step, logged.epoch
         self._observer.moment(Moment.REPLAYED, logged.step)
@@ -168,6 +179,18 @@ class Lesson:
             num_bytes_by_donor=self._num_bytes,
             duration_s=duration_s,
         )
+
+
+def take_nothing(_step: int, _last: int, _arrived: Callable[[int], None]) -> Fetched | None:
+    """Give out nothing: no step was fetched ahead."""
+    return None
+
+
+def shape_of(order: Learn, work: Work) -> StepShape:
+    """Return what a step is to a learner."""
+    num_ranks = order.learner.seat.num_ranks
+    num_numbers = len(numbers_of(work))
+    return StepShape(order.lineage_term, work.num_gradient_elements, num_ranks, num_numbers)
 
 
 def _epoch(text: str) -> Epoch | None:

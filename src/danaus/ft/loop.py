@@ -88,6 +88,8 @@ class Loop:
     What has to happen just before it (clipping, say) is the optimiser's own hook
     (``register_step_pre_hook``): gradients are summed and divided by then.  A learning rate is set
     in the loop's body, as a function of the step's number; it stays so if the step is tried again.
+    A replica that catches up takes the members' steps with their rates; what hooks into its
+    optimiser must go by nothing but the parameters, their gradients and those numbers.
     A parameter that no loss reaches has a gradient of zeros, not none.
 
     Args:

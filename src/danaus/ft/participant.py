@@ -99,7 +99,7 @@ class Participant:
             self._listener,
             secret,
             place.member,
-            leaves_of=plan.leaves_of,
+            plan=plan,
             on_collective=self._collective,
             aborted=aborted,
         )
@@ -245,8 +245,8 @@ class Participant:
         self._crew.leave()
         self._enter(self.committed_step, Phase.JOIN)
         unreached, self._crew.unreached = self._crew.unreached, ()  # said once
-        report, lends = self._machine.report(), self._healer.may_lend()
-        report = msgspec.structs.replace(report, unreached=unreached, lends=lends)
+        numbers = self._healer.numbers(self._spent.usual_s)
+        report = msgspec.structs.replace(self._machine.report(), unreached=unreached, **numbers)
         told = self._client.join(report)
         return on.Announced(told) if isinstance(told, Announcement) else told
 

@@ -23,6 +23,7 @@ from danaus.collectives.fingerprint import Fingerprints
 from danaus.collectives.finite import is_finite
 from danaus.core.errors import CheckpointDamaged, ConfigError
 from danaus.ft.buffers import BufferWatch
+from danaus.ft.optimizer_numbers import OptimizerNumbers
 from danaus.ft.optimizer_state import OptimizerState
 from danaus.ft.saving import SaveNote
 from danaus.quorum.messages import MemberId
@@ -69,6 +70,10 @@ class PlainWork:
         self._num_added = 0
         self._watch = BufferWatch(model)
         self._optimizer_state = OptimizerState(optimizer, self._parameters)
+        self._optimizer_numbers = OptimizerNumbers(optimizer)
+        # As the step last applied had them: whoever joins goes on from there.
+        self._numbers = torch.tensor(self.numbers, dtype=torch.float64)
+        self._initial_numbers = self._numbers.clone()
         self._named = _named_tensors(model)
         self._initial = {name: tensor.clone() for name, tensor in self._named.items()}
         # The seed travels with the state: replicas that were seeded otherwise take it over.
@@ -136,8 +141,19 @@ class PlainWork:
 
     @property
     def replays(self) -> bool:
-        """Never: a loop sets its optimiser's rates and hooks where a learner does not see it."""
-        return False
+        """Always: a step goes by the state, the gradient and the optimiser's numbers, which travel.
+
+        As long as what hooks into the optimiser's step goes by nothing else.  Where it does, the
+        fingerprints tell, and the learner fetches the whole state.
+        """
+        return True
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        return self._optimizer_numbers.get()
+
+    def tune(self, numbers: Sequence[float]) -> None:
+        self._optimizer_numbers.set(numbers)
 
     def check(self, step: int, flat_P: Tensor) -> str | None:
         if not is_finite(flat_P):
@@ -154,6 +170,7 @@ class PlainWork:
         for parameter, gradient in zip(self._parameters, self._cut(flat_P), strict=True):
             parameter.grad = gradient
         norm = float(torch.linalg.vector_norm(mean_P))
+        self._numbers.copy_(torch.tensor(self.numbers, dtype=torch.float64))
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
         self._optimizer_state.stepped()
@@ -163,10 +180,12 @@ class PlainWork:
 
     def state(self) -> dict[str, Tensor]:
         optimizer = {f"optim.{at}": each for at, each in self._optimizer_state.named().items()}
-        return {**self._named, **optimizer, "progress": self._progress}
+        facts = {"numbers": self._numbers, "progress": self._progress}
+        return {**self._named, **optimizer, **facts}
 
     def loaded(self, step: int) -> None:
         self._optimizer_state.loaded(step)
+        self.tune(self._numbers.tolist())
 
     def restorable_step(self) -> int:
         return 0
@@ -187,6 +206,8 @@ class PlainWork:
             tensor.copy_(self._initial[name])
         self._optimizer_state.reset()
         self._progress.copy_(self._initial_progress)
+        self._numbers.copy_(self._initial_numbers)
+        self.tune(self._numbers.tolist())
 
     def fingerprint(self) -> str:
         return self._fingerprints.of(self.state())

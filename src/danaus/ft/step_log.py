@@ -27,7 +27,8 @@ from danaus.quorum.messages import Epoch
 class LoggedStep:
     """One applied step: all that applying it again elsewhere takes.
 
-    ``gradient`` is the summed one, ``[P]`` float32, as it was before it was applied.
+    ``gradient`` is the summed one, ``[P]`` float32, as it was before it was applied; ``numbers``
+    are those that a ``Tuned`` work went by.
     """
 
     step: int
@@ -35,6 +36,7 @@ class LoggedStep:
     gradient: Tensor
     measures: tuple[float, ...]
     digest: str = ""
+    numbers: tuple[float, ...] = ()
 
     @property
     def num_bytes(self) -> int:
@@ -47,6 +49,7 @@ class LoggedStep:
             "epoch": torch.tensor([self.epoch.term, self.epoch.n]),
             "gradient": self.gradient,
             "measures": torch.tensor(self.measures, dtype=torch.float64),
+            "numbers": torch.tensor(self.numbers, dtype=torch.float64),
         }
         return {name_of(self.step, what): tensor for what, tensor in facts.items()}
 
@@ -56,12 +59,15 @@ def name_of(step: int, what: str) -> str:
     return f"{step:020d}.{what}"
 
 
-def places_for(step: int, num_elements: int, num_ranks: int) -> dict[str, Tensor]:
+def places_for(
+    step: int, *, num_elements: int, num_measures: int, num_numbers: int = 0
+) -> dict[str, Tensor]:
     """Return where a learner has the parts of a step written."""
     return {
         name_of(step, "epoch"): torch.zeros(2, dtype=torch.int64),
         name_of(step, "gradient"): torch.empty(num_elements),
-        name_of(step, "measures"): torch.zeros(num_ranks, dtype=torch.float64),
+        name_of(step, "measures"): torch.zeros(num_measures, dtype=torch.float64),
+        name_of(step, "numbers"): torch.zeros(num_numbers, dtype=torch.float64),
     }
 
 
@@ -69,8 +75,9 @@ def step_in(step: int, named: dict[str, Tensor]) -> LoggedStep:
     """Return a step from what was written to its places."""
     term, n = named[name_of(step, "epoch")].tolist()
     measures = tuple(named[name_of(step, "measures")].tolist())
+    numbers = tuple(named[name_of(step, "numbers")].tolist())
     gradient = named[name_of(step, "gradient")]
-    return LoggedStep(step, Epoch(term, n), gradient, measures, digest(gradient))
+    return LoggedStep(step, Epoch(term, n), gradient, measures, digest(gradient), numbers)
 
 
 class StepLog:

@@ -6,10 +6,13 @@ Owns ``StepPlan``.  Pure.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from danaus.core.errors import ConfigError
 from danaus.ft.audit import NEVER, AuditPlan
 from danaus.ft.stragglers import USUAL, PaceLimits
+
+Bits = Literal["exact", "off"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,10 @@ class StepPlan:
         pace: When a member counts as slower than the others; the same at every member.
         audit: Which leaves are computed twice and compared (T-8); the same at every member.
         first_step: Steps that were committed before this process began, from whose state it does.
+        bits: ``exact``: gradients are summed in one order, whoever computed what (T-4).  ``off``:
+            each replica adds its own up and sends one sum, never more than the bytes of a ring; the
+            members still hold the same bits as each other, but other ones than another membership
+            would.  The same at every member.
     """
 
     num_steps: int
@@ -36,8 +43,11 @@ class StepPlan:
     pace: PaceLimits = USUAL
     audit: AuditPlan = NEVER
     first_step: int = 0
+    bits: Bits = "exact"
 
     def __post_init__(self) -> None:
+        if self.bits not in ("exact", "off"):
+            raise ConfigError(f"bits is {self.bits!r}", "exact or off")
         for name in ("num_steps", "num_leaves", "leaf_size"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}", "at least 1")

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import statistics
+from collections import deque
+
 from danaus.core.clock import Clock, MonotonicClock
+from danaus.wire.position import Phase
+
+_BETWEEN = frozenset(p.name.lower() for p in (Phase.START, Phase.JOIN, Phase.HOLD, Phase.LEARN))
+"""Lie between steps: no part of what a step takes."""
+_NUM_STEPS = 5
 
 
 class Stopwatch:
@@ -13,6 +21,7 @@ class Stopwatch:
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
+        self._steps_s = deque[float](maxlen=_NUM_STEPS)
         self._clock = clock or MonotonicClock()
         self._phase = ""
         self._since = self._clock.now()
@@ -31,4 +40,10 @@ class Stopwatch:
         """Return the seconds by phase, and begin anew in the same phase."""
         self.enter(self._phase)
         spent_s, self._spent_s = self._spent_s, {}
+        self._steps_s.append(sum(value for p, value in spent_s.items() if p not in _BETWEEN))
         return {phase: round(value, 6) for phase, value in spent_s.items()}
+
+    @property
+    def usual_s(self) -> float:
+        """What a step took lately, from ``take`` to ``take``; 0 before the first."""
+        return statistics.median_low(self._steps_s) if self._steps_s else 0.0

@@ -9,7 +9,7 @@ imports this, so it loads no torch.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from danaus.ft.saving import SaveNote
 from danaus.quorum.messages import MemberId
@@ -49,8 +49,9 @@ class Work(Protocol):
     def replays(self) -> bool:
         """Tell whether ``apply`` gives the same state wherever its arguments are the same.
 
-        Nothing but the state before, the step, the gradient and the measures may count then: a
-        learner applies the members' steps after them, in a process in which none was computed.
+        Nothing but the state before, the step, the gradient, the measures and, of a ``Tuned`` one,
+        its numbers may count then: a learner applies the members' steps after them, in a process in
+        which none was computed.
         """
         ...
 
@@ -125,3 +126,22 @@ class Work(Protocol):
     def sample_ids(self, step: int, leaf: int) -> tuple[int, ...]:
         """Return the samples of one leaf of one step, whoever computes it."""
         ...
+
+
+@runtime_checkable
+class Tuned(Protocol):
+    """A ``Work`` whose ``apply`` goes by numbers that its user changes from step to step."""
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """Those by which the next ``apply`` goes; as many in each process of the run."""
+        ...
+
+    def tune(self, numbers: Sequence[float]) -> None:
+        """Have the next ``apply`` go by these."""
+        ...
+
+
+def numbers_of(work: Work) -> tuple[float, ...]:
+    """Return the numbers by which the next ``apply`` goes; none where it is not ``Tuned``."""
+    return work.numbers if isinstance(work, Tuned) else ()

@@ -14,7 +14,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from danaus.quorum.agreement import Agreement
 from danaus.quorum.decision import Decision, ReplicaView, View, decide
@@ -32,15 +32,7 @@ from danaus.quorum.messages import AbortExchange, Announcement, Learner, Outcome
 from danaus.quorum.resolve import follows, resolve
 from danaus.quorum.roster import Incarnation, incarnation_of
 from danaus.quorum.situation import Episode, Situation, Undo
-from danaus.quorum.trailing import (
-    carried,
-    caught_up,
-    is_done,
-    last_call,
-    late,
-    lenders,
-    may_trail,
-)
+from danaus.quorum.trailing import Schooling, carried, caught_up, is_done, last_call, late, school
 
 WRONG_LIMIT = 2
 """How often a learner's fingerprint may be wrong after it has learned."""
@@ -218,9 +210,8 @@ def _live(
     entering = entering or any(caught_up(s, of, agreement.lineage) for of in learners)
     done = is_done(s, members)
     finished = done and not entering
-    lending = lenders(s, members)
-    trails = may_trail(s, learners, agreement, num_members=len(members))
-    trails = [] if done or not lending else trails
+    chosen = school(s, learners, agreement, members=members)
+    only_brief = len(chosen.brief) + len(chosen.trailing) == len(learners)
     return Formation(
         members,
         outsiders(s.roster, members) if finished else learners,
@@ -228,11 +219,13 @@ def _live(
         agreement.step,
         agreement.lineage,
         outcome,
-        _join(decision, _on_learners(learners, agreement, trails)),
+        _join(decision, _on_learners(learners, agreement, chosen)),
         finished,
-        lenders=lending,
-        trailing=trails,
+        lenders=chosen.lenders,
+        trailing=chosen.trailing,
         carried=() if finished else carried(s, members, agreement),
+        brief=chosen.brief,
+        limit_s=chosen.limit_s if only_brief else 0.0,
     )
 
 
@@ -244,15 +237,15 @@ def _join(decision: Decision, more: str) -> str:
     return f"{decision.reason}; {more}" if more and more not in decision.reason else decision.reason
 
 
-def _on_learners(
-    learners: list[Incarnation], agreement: Agreement, trails: Sequence[Incarnation]
-) -> str:
+def _on_learners(learners: list[Incarnation], agreement: Agreement, chosen: Schooling) -> str:
     """Say who learns, whether that heals a divergence, and whether the others go on."""
     names = ", ".join(name for name, _ in learners)
     if agreement.diverged:
         prints = ", ".join(f"{name} has {fp}" for name, fp in agreement.diverged.items())
         return f"fingerprints of step {agreement.step} differ ({prints}): {names} learns anew"
-    ahead = " while the others go on" if trails and len(trails) == len(learners) else ""
+    apart = chosen.trailing and len(chosen.trailing) == len(learners)
+    ahead = " while the others go on" if apart else f", the others {chosen.reason}"
+    ahead = ahead if apart or chosen.reason else ""
     return f"{names} learns step {agreement.step}{ahead}" if names else ""
 
 
@@ -294,7 +287,7 @@ def _judge_learners(
             continue  # that it does not take part says nothing of what it learned
         s.episode.judged.add(of)
         if of[0] in agreement.holders:
-            s.lessons.forget(of)
+            s.lessons.forget(of, max(report.lesson_s for report in s.roster.reports(of)))
             continue
         place = replicas[of[0]].place
         alike = (place.lineage, place.step) == (agreement.lineage, agreement.step)
@@ -302,6 +295,8 @@ def _judge_learners(
             _count_wrong(s, of, agreement.step)
         elif of in back and caught_up(s, of, agreement.lineage):
             continue
+        elif of in s.episode.brief:
+            s.lessons.late.add(of)  # it trails when it asks again
         else:
             s.lessons.failures[of] = s.lessons.failures.get(of, 0) + 1
         s.roster.pauses[of] = s.now + s.lessons.pause_s(of)
@@ -343,10 +338,11 @@ def _announce(s: Situation, formation: Formation, diverged: tuple[int, ...]) -> 
     attempts = {of[0]: s.lessons.count(of) for of in formation.learners}
     told = announcement_of(formation, s.roster, epoch=epoch, attempts=attempts)
     patience = max((s.lessons.patience(of) for of in formation.learners), default=1)
-    hold_until = s.now + s.settings.hold_limit_s * patience if told.hold else s.now
+    limit_s = formation.limit_s or s.settings.hold_limit_s * patience
+    hold_until = s.now + limit_s if told.hold else s.now
     s.undo = Undo(s.standing, s.diverged, s.episode, [])
     s.standing, s.floor, s.diverged = told, epoch, diverged
-    s.episode = Episode(hold_until=hold_until)
+    s.episode = Episode(hold_until=hold_until, brief=frozenset(formation.brief))
     _answer(s, told)
 
 

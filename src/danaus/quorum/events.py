@@ -39,6 +39,8 @@ class QuorumSettings:
             agent can look after.
         hold_limit_s: How long members wait at a boundary for a learner; doubled, at most three
             times, by each failure of the same learner.
+        hold_share: Members wait for a learner that could catch up beside them where its lesson
+            will take less than this part of the time by which it shortens a step; 0: never.
         fence_limit_s: After this, a process that could not be killed counts as out of reach.
         linger_s: How long members of the standing quorum may take to follow the first of them
             that turned to the service, before they are told to leave what they are blocked in.
@@ -53,6 +55,7 @@ class QuorumSettings:
     heartbeat_limit_s: float = 5.0
     reconnect_limit_s: float = 1.0
     hold_limit_s: float = 10.0
+    hold_share: float = 1.0
     fence_limit_s: float = 2.0
     linger_s: float = 1.0
     heal_divergence: bool = True

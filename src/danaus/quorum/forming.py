@@ -53,7 +53,8 @@ class Formation:
     ``outcome`` is the open step's; ``lineage`` the term of the restore that the state descends
     from, 0 for the one that begins with this quorum.  ``lenders`` are those members that keep for
     the learners in ``trailing`` what these need while nobody waits for them; ``carried`` are
-    learners that trail since an earlier epoch.
+    learners that trail since an earlier epoch.  Those in ``brief`` are waited for though they could
+    trail; ``limit_s`` is for how long the members wait where it is for no others (0: for others).
     """
 
     members: Sequence[Incarnation]
@@ -67,6 +68,8 @@ class Formation:
     lenders: Sequence[Incarnation] = ()
     trailing: Sequence[Incarnation] = ()
     carried: Sequence[Learner] = ()
+    brief: Sequence[Incarnation] = ()
+    limit_s: float = 0.0
 
 
 def next_epoch(floor: Epoch, seen_term: int, new_term: bool) -> Epoch:

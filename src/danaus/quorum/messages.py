@@ -95,6 +95,8 @@ class StepReport(msgspec.Struct, frozen=True):
     it goes on, and a step can be applied again elsewhere.
     ``caught_up``: the state was learned while the members went on, and is a few steps behind at
     most (H-1).
+    ``step_s`` is what a step took here lately, ``lesson_s`` what it took this process to fetch a
+    whole state last, ``state_bytes`` the size of its own; 0: not known.
     """
 
     committed_step: int
@@ -110,6 +112,9 @@ class StepReport(msgspec.Struct, frozen=True):
     unreached: tuple[MemberId, ...] = ()
     lends: bool = False
     caught_up: bool = False
+    step_s: float = 0.0
+    lesson_s: float = 0.0
+    state_bytes: int = 0
 
 
 class Trail(msgspec.Struct, frozen=True):

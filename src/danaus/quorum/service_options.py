@@ -110,6 +110,7 @@ def read_options(arguments: Sequence[str]) -> ServiceOptions:
         heartbeat_limit_s=given.heartbeat_limit_s,
         reconnect_limit_s=given.reconnect_limit_s,
         hold_limit_s=given.hold_limit_s,
+        hold_share=given.hold_share,
         fence_limit_s=given.fence_limit_s,
         linger_s=given.linger_s,
         heal_divergence=not given.no_heal,
@@ -177,6 +178,7 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
     for name in ("join", "heartbeat", "reconnect", "hold", "fence"):
         limit = getattr(default, f"{name}_limit_s")
         parser.add_argument(f"--{name}-limit-s", type=float, default=limit)
+    parser.add_argument("--hold-share", type=float, default=default.hold_share)
     parser.add_argument("--linger-s", type=float, default=default.linger_s)
     parser.add_argument("--hang-limit-s", type=float, help="default: it follows the work")
     parser.add_argument("--no-heal", action="store_true", help="any divergence stops the run")

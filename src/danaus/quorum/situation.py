@@ -44,11 +44,13 @@ class Episode:
     """What has been said about the standing quorum since it was announced.
 
     ``hold_until`` is when its members wait no longer for learners; ``last_call``, once all of them
-    have taken the run's last step, when they wait no longer for those that trail.
+    have taken the run's last step, when they wait no longer for those that trail.  ``brief`` are
+    the learners that could trail and are waited for because that is quicker.
     """
 
     hold_until: float = 0.0
     last_call: float = 0.0
+    brief: frozenset[Incarnation] = frozenset()
     rebuild: str = ""
     notified: set[MemberId] = field(default_factory=set)
     aborted: dict[MemberId, str] = field(default_factory=dict)
@@ -57,10 +59,16 @@ class Episode:
 
 @dataclass(slots=True)
 class Lessons:
-    """How often each learner failed to fetch its state, or held a wrong one after it had."""
+    """How often each learner failed to fetch its state, or held a wrong one after it had.
+
+    ``late`` are those that were not there when the members had waited for as long as it was worth
+    to them; ``took_s`` is how long the last one took that became a member (0: not known).
+    """
 
     failures: dict[Incarnation, int] = field(default_factory=dict)
     wrong: dict[Incarnation, int] = field(default_factory=dict)
+    late: set[Incarnation] = field(default_factory=set)
+    took_s: float = 0.0
 
     def count(self, of: Incarnation) -> int:
         """Return how often an incarnation has learned in vain."""
@@ -75,10 +83,12 @@ class Lessons:
         """Return by how much earlier failures stretch the wait for a learner."""
         return int(min(2 ** self.count(of), 8))
 
-    def forget(self, of: Incarnation) -> None:
-        """Note that an incarnation has become a member."""
+    def forget(self, of: Incarnation, took_s: float) -> None:
+        """Note that an incarnation has become a member, after a lesson of so many seconds."""
+        self.took_s = took_s or self.took_s
         self.failures.pop(of, None)
         self.wrong.pop(of, None)
+        self.late.discard(of)
 
 
 @dataclass(slots=True)

@@ -1,18 +1,25 @@
 """Learners that catch up while the members go on (H-1).
 
-Owns who may trail, who is listed on though it has not asked yet, and who is waited for once the
-run's last step is taken.  Functions of the quorum machine: pure, on its ``Situation``.
+Owns who may trail and who is waited for because that is quicker, who is listed on though it has not
+asked yet, and who is waited for once the run's last step is taken.  Functions of the quorum
+machine: pure, on its ``Situation``.
+
+Trailing costs the members nothing but time in which they are one fewer: the learner is counted a
+whole step later than if they had stood still for it.  Where its lesson takes less than the step is
+shortened by once it takes part, standing still is the shorter way for all.
 
 A learner trails once.  When it asks again it has caught up, or it has failed; in both cases the
 members wait for it at a boundary then, so that each learner comes to its end.
 
 Invariants:
-    H-1: a learner that trails holds up nobody, whatever becomes of it.
+    H-1: a learner that trails holds up nobody, whatever becomes of it.  One that could trail is
+    waited for no longer than a step takes; if it is not there by then, it trails.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
@@ -20,6 +27,26 @@ from danaus.quorum.agreement import Agreement
 from danaus.quorum.messages import Learner
 from danaus.quorum.roster import Incarnation, incarnation_of
 from danaus.quorum.situation import Situation
+
+ASSUMED_BYTES_PER_S = 100e6
+"""How fast a state is fetched, for as long as none was."""
+ROUND_S = 0.02
+"""What the asks and answers around a lesson take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schooling:
+    """How learners come to the members' state.
+
+    ``lenders`` serve those in ``trailing``, beside which the members go on; those in ``brief``
+    could trail, and the members wait for them for ``limit_s`` at most, for ``reason``.
+    """
+
+    lenders: Sequence[Incarnation] = ()
+    trailing: Sequence[Incarnation] = ()
+    brief: Sequence[Incarnation] = ()
+    limit_s: float = 0.0
+    reason: str = ""
 
 
 def caught_up(s: Situation, of: Incarnation, lineage: int) -> bool:
@@ -36,23 +63,51 @@ def lenders(s: Situation, members: Iterable[Incarnation]) -> list[Incarnation]:
     return [of for of in members if all(report.lends for report in s.roster.reports(of))]
 
 
-def may_trail(
-    s: Situation, learners: Iterable[Incarnation], agreement: Agreement, *, num_members: int
-) -> list[Incarnation]:
-    """Return the learners that the members need not wait for.
+def school(
+    s: Situation,
+    learners: Iterable[Incarnation],
+    agreement: Agreement,
+    *,
+    members: Sequence[Incarnation],
+) -> Schooling:
+    """Return which learners the members go on beside, and which they wait for all the same.
 
     Args:
         s: What is known.
         learners: Those who ask and are behind.
         agreement: Which state the members hold.
-        num_members: How many replicas do.
+        members: Those who do.
     """
     # Before the first step there is nothing to go on from: all begin together (T-6).
-    if num_members < s.settings.min_replicas or agreement.step <= 0:
-        return []
-    return [
+    if len(members) < s.settings.min_replicas or agreement.step <= 0 or is_done(s, members):
+        return Schooling()
+    lending = lenders(s, members)
+    if not lending:
+        return Schooling()
+    could = [
         of for of in learners if not s.lessons.count(of) and not caught_up(s, of, agreement.lineage)
     ]
+    known = [r.step_s for of in members for r in s.roster.reports(of) if r.step_s]
+    step_s = min(known, default=0.0)
+    lesson_s = max((_lesson_s(s, of) for of in members), default=0.0)
+    gain_s = step_s / (len(members) + 1)
+    if not lesson_s or lesson_s >= s.settings.hold_share * gain_s:
+        return Schooling(lending, could)
+    brief = [of for of in could if of not in s.lessons.late]
+    trailing = [of for of in could if of in s.lessons.late]
+    reason = (
+        f"waiting for the {lesson_s:.2g} s that this takes, which is less than the {gain_s:.2g} s "
+        "by which one more makes a step shorter"
+    )
+    return Schooling(lending, trailing, brief, step_s, reason if brief else "")
+
+
+def _lesson_s(s: Situation, of: Incarnation) -> float:
+    """Return how long it will take to learn a member's state; 0: nothing is known of that."""
+    reports = s.roster.reports(of)
+    seen_s = s.lessons.took_s or max((report.lesson_s for report in reports), default=0.0)
+    size = max((report.state_bytes for report in reports), default=0)
+    return seen_s + ROUND_S if seen_s else size and size / ASSUMED_BYTES_PER_S + ROUND_S
 
 
 def carried(

@@ -154,10 +154,12 @@ class Linger:
     Args:
         num_steps: So many steps.
         incarnation: Of the learner that is kept.
+        held: Whether it is kept as well where the others stand still for it.
     """
 
     num_steps: int
     incarnation: int = 1
+    held: bool = False
 
     def __call__(self, work: ReplicaWork) -> Observer:
         return _Lingerer(self) if work.place.incarnation == self.incarnation else Observer()
@@ -165,14 +167,14 @@ class Linger:
 
 class _Lingerer(Observer):
     def __init__(self, linger: Linger) -> None:
-        self._linger, self._trails = linger, False
+        self._linger, self._kept = linger, False
 
     def learning(self, step: int, donors: tuple[str, ...], *, trails: bool) -> None:
-        self._trails = trails
+        self._kept = trails or self._linger.held
 
     def moment(self, moment: Moment, step: int) -> None:
-        if self._trails and moment is Moment.LEARNING:
-            self._trails = False
+        if self._kept and moment is Moment.LEARNING:
+            self._kept = False
             watch = RunWatch(RunFolder.open(Path(context().proc.run_dir)))
             watch.until_moved(self._linger.num_steps, limit_s=60.0)
 

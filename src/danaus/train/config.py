@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from danaus.core.errors import ConfigError
 from danaus.ft.saving import SavePlan
+from danaus.ft.step_plan import Bits
 from danaus.model.config import LlamaConfig
 from danaus.platform.choice import PlatformConfig
 
@@ -93,6 +94,9 @@ class StepConfig:
         batch: constant: a step is the same microbatches, whoever is alive. elastic: a step
             shrinks with its members; what it leaves out is not read in that pass over the text,
             and the bits are no longer those of an undisturbed run.
+        bits: exact: sums have one order, so that an undisturbed run comes to the same bits. off:
+            each replica sends one sum of what it computed; faster where exact sends several. auto:
+            exact on CPUs, off on devices.
     """
 
     num_microbatches: int = 8
@@ -102,6 +106,7 @@ class StepConfig:
     num_steps: int = 400
     seed: int = 1
     batch: str = "constant"
+    bits: str = "auto"
 
     def __post_init__(self) -> None:
         for name in ("num_microbatches", "leaf_size", "microbatch_size", "seq_len", "num_steps"):
@@ -115,12 +120,24 @@ class StepConfig:
             )
         if self.batch not in ("constant", "elastic"):
             raise ConfigError(f"step.batch is {self.batch!r}", "constant or elastic")
+        if self.bits not in ("auto", "exact", "off"):
+            raise ConfigError(f"step.bits is {self.bits!r}", "auto, exact or off")
         if self.num_tokens > MOST_TOKENS_PER_STEP:
             raise ConfigError(
                 f"a step of {self.num_tokens} tokens",
                 f"at most {MOST_TOKENS_PER_STEP}",
                 "lower step.num_microbatches, step.microbatch_size or step.seq_len",
             )
+
+    def bits_on(self, device: str) -> tuple[Bits, str]:
+        """Return whether sums have one order (T-4) on a kind of device, and why."""
+        if self.bits == "exact":
+            return "exact", "as step.bits says"
+        if self.bits == "off":
+            return "off", "as step.bits says"
+        if device == "cpu":
+            return "exact", "auto: on CPUs the same bits cost little"
+        return "off", f"auto: on {device} the same bits would take slower kernels"
 
     @property
     def num_leaves(self) -> int:

@@ -3,57 +3,17 @@
 from __future__ import annotations
 
 import pytest
-import torch
+from tests.procs.ft.lesson_parts import DONOR, E1, LINEAGE, SEAT, Donors, Work, gradient_of
 
-from danaus.collectives.fingerprint import digest, fingerprint
 from danaus.core.errors import StaleQuorum, TransferFailed
 from danaus.ft.lesson import Lesson
 from danaus.ft.observer import Observer
 from danaus.ft.step_events import Learn
 from danaus.ft.step_log import LoggedStep
 from danaus.ft.transfer import Fetch
-from danaus.quorum.messages import Epoch, Learner, MemberId, Seat, Trail
+from danaus.quorum.messages import Epoch, Learner, Trail
 from danaus.testing.groups import soon
 from danaus.wire.position import Phase
-
-LINEAGE, NUM_ELEMENTS = 2, 1000
-E1 = Epoch(1, 4)
-SEAT = Seat(MemberId("c", 0, 1), 1, "unix:/c")
-DONOR = Seat(MemberId("a", 0, 0), 1, "unix:/a")
-
-
-def gradient_of(step):
-    return torch.linspace(-1.0, 1.0, NUM_ELEMENTS) / step
-
-
-class Work:
-    """A state that is the sum of all that was applied to it, and mixes each in."""
-
-    num_gradient_elements = NUM_ELEMENTS
-    replays = True
-
-    def __init__(self, step=0):
-        self.named = {"w": torch.zeros(NUM_ELEMENTS), "step": torch.zeros(1, dtype=torch.int64)}
-        for each in range(1, step + 1):
-            self.apply(each, gradient_of(each), (1.0,))
-
-    @property
-    def step(self):
-        return int(self.named["step"])
-
-    def apply(self, step, flat, measures):
-        assert step == self.step + 1
-        self.named["w"].mul_(0.9).add_(flat.mul_(measures[0]))  # it changes the gradient too
-        self.named["step"].fill_(step)
-
-    def state(self):
-        return self.named
-
-    def loaded(self, step):
-        assert step == self.step
-
-    def fingerprint(self):
-        return fingerprint(self.named)
 
 
 class Watch(Observer):
@@ -69,32 +29,6 @@ class Watch(Observer):
 
     def caught_up(self, step, num_steps, *, num_bytes_by_donor, duration_s):
         self.told.append(("caught up", step, num_steps))
-
-
-class Donors:
-    """Donors that stand at a step, and lend what they did since ``since``."""
-
-    def __init__(self, sites, since):
-        self.sites, self.work = sites, Work(since)
-        for site in sites:
-            site.server.publish(since, self.work.state(), note="1.3")
-            site.server.log.begin(LINEAGE, since)
-
-    def go_on(self, num_steps=1):
-        for _ in range(num_steps):
-            step = self.work.step + 1
-            live = LoggedStep(step, E1, gradient_of(step), (1.0,), digest(gradient_of(step)))
-            copies = [site.server.log.copy(live) for site in self.sites]
-            self.work.apply(step, live.gradient, live.measures)
-            for site, copy in zip(self.sites, copies, strict=True):
-                site.server.add(copy)
-
-    def wait(self, fingerprint_told=None):
-        """Stand at a boundary, for a learner that is waited for."""
-        for site in self.sites:
-            told = self.work.fingerprint() if fingerprint_told is None else fingerprint_told
-            step, state = self.work.step, self.work.state()
-            site.server.publish(step, state, note="1.4", fingerprint=told, copied=False)
 
 
 @pytest.fixture
@@ -125,6 +59,15 @@ def test_it_applies_what_the_donors_did_since_and_stops_near_them(lesson):
     assert learned.fingerprint == work.fingerprint() == at.work.fingerprint()
     assert watch.told == [("learned", 5), ("caught up", 13, 8)]
     assert watch.positions == sorted(set(watch.positions)), "it moved with each part"
+
+
+def test_each_step_goes_by_the_numbers_that_the_donors_went_by(lesson):
+    at, work, _ = lesson(since=5)
+    at.go_on(4, numbers=(0.5, 3.0))
+    told = []
+    work.numbers, work.tune = (0.0, 0.0), told.append
+    lesson.take(at, work, Observer(), step=5, trail=Trail(E1, 5))
+    assert told == 4 * [(0.5, 3.0)]
 
 
 def test_one_that_is_near_asks_at_once(lesson):

@@ -16,6 +16,7 @@ from danaus.app.settings import (
 )
 from danaus.core.config import load, toml_text
 from danaus.core.errors import ConfigError
+from danaus.train.config import StepConfig
 from danaus.train.presets import preset
 
 
@@ -76,6 +77,8 @@ def test_a_demo_needs_somebody_who_goes_on() -> None:
         DemoConfig(replicas=1)
     with pytest.raises(ConfigError, match="--no-heal has nothing to leave unhealed"):
         DemoConfig(heal=False)
+    with pytest.raises(ConfigError, match=r"a demo with step\.bits off: exact"):
+        DemoConfig(step=StepConfig(bits="off"))
     assert DemoConfig().hang_limit_s == 3.0
 
 

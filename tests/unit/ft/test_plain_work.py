@@ -8,6 +8,7 @@ from torch import nn
 
 from danaus.core.errors import CheckpointDamaged, ConfigError
 from danaus.ft.plain_work import PlainWork, seed_draws
+from danaus.ft.work import numbers_of
 
 MICROBATCHES = 2
 
@@ -40,14 +41,18 @@ def loss_of(model: nn.Module, step: int, microbatch: int) -> torch.Tensor:
     return model(inputs).square().sum()
 
 
-def take(work: PlainWork, model: nn.Module, step: int) -> None:
+def gradient_of(work: PlainWork, model: nn.Module, step: int) -> torch.Tensor:
     work.begin_leaf()
     for microbatch in range(MICROBATCHES):
         work.seed_draws(step, microbatch)
         work.backward(loss_of(model, step, microbatch), 2)
     gradient = work.leaf(MICROBATCHES).clone()
     assert work.check(step, gradient) is None
-    work.apply(step, gradient)
+    return gradient
+
+
+def take(work: PlainWork, model: nn.Module, step: int) -> None:
+    work.apply(step, gradient_of(work, model, step))
 
 
 def made(make) -> tuple[nn.Module, PlainWork]:
@@ -94,6 +99,46 @@ def test_a_learner_goes_on_as_its_donor_does(make_optimizer):
     take(work, model, 4)
     take(late, late_model, 4)
     assert late.fingerprint() == work.fingerprint()
+
+
+def rate(work: PlainWork, step: int) -> None:
+    """Set the rates of a step, as a loop's body does."""
+    for group in work._optimizer.param_groups:
+        group["lr"] = 0.1 / step
+
+
+def test_steps_that_were_taken_elsewhere_are_taken_again_to_the_same_bits(make_optimizer):
+    model, work = made(make_optimizer)
+    late_model, late = made(make_optimizer)
+    assert work.replays
+    take(work, model, 1)
+    hand_over(work, late, step=1)
+    for step in (2, 3, 4):
+        rate(work, step)
+        gradient = gradient_of(work, model, step)
+        copy, numbers = gradient.clone(), numbers_of(work)
+        work.apply(step, gradient)
+        late.tune(numbers)
+        late.apply(step, copy)
+        assert late.fingerprint() == work.fingerprint()
+    # It goes on with the members' numbers until its own loop says otherwise.
+    take(work, model, 5)
+    take(late, late_model, 5)
+    assert late.fingerprint() == work.fingerprint()
+
+
+def test_a_learner_takes_over_the_rates_that_its_donor_goes_by(make_optimizer):
+    model, work = made(make_optimizer)
+    late_model, late = made(make_optimizer)
+    rate(work, 7)
+    take(work, model, 1)
+    hand_over(work, late, step=1)
+    assert late.numbers == work.numbers
+    take(work, model, 2)
+    take(late, late_model, 2)
+    assert late.fingerprint() == work.fingerprint()
+    work.restore(0, 2)
+    assert work.numbers == made(make_optimizer)[1].numbers
 
 
 def test_the_beginning_can_be_gone_back_to(make_optimizer):

@@ -55,7 +55,7 @@ def test_what_is_kept_is_as_it_was_before_it_was_applied(log):
     live.gradient.zero_()
     log.add(copy)
     offered = log.offer(LINEAGE, 6, 6)
-    into = places_for(6, NUM_ELEMENTS, 2)
+    into = places_for(6, num_elements=NUM_ELEMENTS, num_measures=2)
     names = [facts.name for facts in offered.manifest.tensors]
     for index, chunk in enumerate(offered.chunks):
         tensor = into[names[chunk.tensor]]
@@ -72,7 +72,7 @@ def test_several_steps_are_served_as_one_run_in_order(log):
     offered = log.offer(LINEAGE, 6, 8)
     assert (offered.step, offered.manifest.fingerprint) == (6, "d6,d7,d8")
     assert [int(f.name.partition(".")[0]) for f in offered.manifest.tensors] == sorted(
-        3 * [6, 7, 8]
+        4 * [6, 7, 8]
     )
     assert not kept(log, 5, 7)
     assert not kept(log, 7, 9)
