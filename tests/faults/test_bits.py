@@ -2,6 +2,7 @@
 
 import pytest
 
+from danaus.app.events import Event
 from danaus.ft.lineage import merge, verify
 from danaus.ft.observer import Moment
 from danaus.testing.faults import FORWARD, REDUCE, VOTE, Pace, Strike
@@ -98,3 +99,22 @@ def test_kills_in_every_phase_leave_no_trace(tmp_path, undisturbed, plan):
     told = verify(merge(run.folder.ledger_paths()))
     assert told.ok, told.problems
     assert told.num_steps == STEPS
+
+
+@pytest.mark.timeout(240)
+def test_without_one_order_of_sums_the_members_still_hold_the_same_bits(tmp_path):
+    """``step.bits off``: what is given up is that they are those of another membership."""
+    shape = Shape(replicas=3, leaves=5, steps=40)
+    pace = Pace(ALONE_STEP_S, until=tmp_path / "back", below=3)
+    observers = {"replica-1": (Strike(Moment.VOTED, 5), pace), "replica-2": (pace,)}
+    run = small_run(tmp_path / "run", shape, observers=observers, bits="off")
+    with running(run) as going:
+        watch = going.watch
+        watch.until("the strike", lambda: watch.strikes() and watch.num_members == 2, limit_s=60)
+        watch.until("all to be back", lambda: watch.num_members == 3, limit_s=60)
+        pace.until.touch()
+        going.result(90)
+    assert {line["bits"] for line in watch.events(Event.WORKER_READY)} == {"off"}
+    told = verify(merge(run.folder.ledger_paths()))
+    assert told.ok, told.problems
+    assert told.num_steps == shape.steps

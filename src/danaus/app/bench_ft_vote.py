@@ -15,6 +15,7 @@ import torch
 from danaus.app.bench_processes import await_words, end_with_input, leave_word, say
 from danaus.ft.crew import Crew
 from danaus.ft.step_events import Ballot
+from danaus.ft.step_plan import StepPlan
 from danaus.ft.tally import tally
 from danaus.quorum.folder import RunFiles
 from danaus.quorum.messages import Announcement, Epoch, MemberId, Outcome, Seat
@@ -65,7 +66,7 @@ def main() -> None:
         listener,
         secret,
         _member(int(me)),
-        leaves_of=lambda num_replicas: num_replicas,
+        plan=StepPlan(1, int(num_members)),
         on_collective=lambda _number: None,
         aborted=lambda _epoch: None,
     )

@@ -36,7 +36,11 @@ def opening(settings: RunConfig, path: Path, text: str) -> Iterator[str]:
     each = "1 process" if shard == 1 else f"{shard} processes"
     who = f"by 1 replica of {each}" if replicas == 1 else f"by {replicas} replicas of {each} each"
     yield f"steps  {step.num_steps:,} of {step.num_tokens:,} tokens, {who}"
-    if (partials := most_partials(step.num_leaves, replicas)) > 1:
+    device = settings.platform.device
+    bits, _ = step.bits_on("cpu" if device == "auto" else device)
+    if bits == "off":
+        yield "       each replica sends one sum of what it computed: other bits with other members"
+    elif (partials := most_partials(step.num_leaves, replicas)) > 1:
         yield (
             f"       gradients travel as up to {partials} partial sums a replica, "
             f"{(partials + 1) / 2:g} times the bytes of a ring"

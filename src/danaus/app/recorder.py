@@ -66,13 +66,21 @@ class Recorder(Observer):
             self._metrics.close()
         self._journal.close()
 
-    def started(self, choice: Choice, room_bytes: int) -> None:
-        """Write down what this process computes on, and why, and what it may lend to learners."""
+    def started(self, choice: Choice, bits: tuple[str, str], *, room_bytes: int) -> None:
+        """Write down what this process computes on and how it sums, and why, and what it may lend.
+
+        Args:
+            choice: What it computes on.
+            bits: Whether sums have one order, and why.
+            room_bytes: Memory that may be lent to learners.
+        """
         state_bytes = sum(t.numel() * t.element_size() for t in self._work.state().values())
         self._record(
             Event.WORKER_READY,
             platform=choice.platform.kind,
             reason=choice.reason,
+            bits=bits[0],
+            bits_reason=bits[1],
             environment=choice.platform.environment(),
             state_bytes=state_bytes,
             snapshot_room_bytes=room_bytes,

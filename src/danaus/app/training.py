@@ -98,6 +98,7 @@ class RankTraining:
     def _train(self, work: ReplicaWork, inside: Inside) -> WorkerResult:
         job, place, folder = self._job, work.place, self._folder
         steps = job.train.step
+        bits, why = steps.bits_on(self._choice.platform.kind)
         elastic = job.num_replicas if steps.batch == "elastic" else 0
         plan = StepPlan(
             steps.num_steps,
@@ -106,6 +107,7 @@ class RankTraining:
             elastic,
             pace=job.pace,
             audit=job.audit,
+            bits=bits,
         )
         opened = Opened(
             at=time_of_day(),
@@ -115,6 +117,7 @@ class RankTraining:
             environment={
                 **self._choice.platform.environment(),
                 "ranks of a replica": str(place.num_ranks),
+                "order of sums": "one" if bits == "exact" else "who computed what",
             },
         )
         others = (*(make(work) for make in job.observers), inside)
@@ -125,7 +128,8 @@ class RankTraining:
             ) as recorder,
             Participant(place, work, plan, ledger=ledger, observer=recorder) as participant,
         ):
-            recorder.started(self._choice, participant.snapshot_room_bytes)
+            room_bytes = participant.snapshot_room_bytes
+            recorder.started(self._choice, (bits, why), room_bytes=room_bytes)
             self._asked_to_leave = lambda why: _ask_to_leave(recorder, participant, why)
             for attempt in participant.attempts():
                 for leaf in attempt.leaves():

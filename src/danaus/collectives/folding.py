@@ -1,6 +1,7 @@
-"""Folds leaf gradients into the partial sums of a run, in tree order, as they are computed.
+"""Folds leaf gradients into what a process brings to a reduction, as they are computed.
 
-Owns the buffers of one process's partials; the order is ``tree``'s.
+Owns the buffers of one process's partial sums.  ``LeafFolder`` keeps the order of ``tree``;
+``LeafSum`` adds them up as they come.
 
 Invariants:
     T-4: the additions are those of the tree, whatever run of leaves this process holds.
@@ -50,14 +51,7 @@ class LeafFolder:
         Raises:
             ConfigError: Wrong dtype or length.
         """
-        if leaf != self._next or leaf not in self._run:
-            raise InternalError("T-4", f"leaf {leaf} came where {self._next} of {self._run} is due")
-        if flat.dtype != torch.float32 or flat.numel() != self._num_elements:
-            raise ConfigError(
-                what=f"leaf {leaf} has {flat.numel()} elements of {flat.dtype}",
-                needed=f"{self._num_elements} of torch.float32",
-            )
-        self._next += 1
+        self._count(leaf, flat)
         node, value = promote(Node(0, leaf), self._num_leaves), flat.reshape(-1)
         while self._stack and self._completes(node):
             left, buffer = self._stack.pop()
@@ -68,6 +62,16 @@ class LeafFolder:
         if value.data_ptr() == flat.data_ptr():
             value = self._buffer().copy_(value)
         self._stack.append((node, value))
+
+    def _count(self, leaf: int, flat: Tensor) -> None:
+        if leaf != self._next or leaf not in self._run:
+            raise InternalError("T-4", f"leaf {leaf} came where {self._next} of {self._run} is due")
+        if flat.dtype != torch.float32 or flat.numel() != self._num_elements:
+            raise ConfigError(
+                what=f"leaf {leaf} has {flat.numel()} elements of {flat.dtype}",
+                needed=f"{self._num_elements} of torch.float32",
+            )
+        self._next += 1
 
     def _completes(self, node: Node) -> bool:
         """Tell whether ``node`` is the right half whose left half is on top of the stack."""
@@ -85,9 +89,30 @@ class LeafFolder:
         Raises:
             InternalError: Leaves of the run are missing.
         """
+        self._check_whole()
         nodes = tuple(node for node, _ in self._stack)
-        if self._next != self._run.stop and len(self._run) > 0:
-            raise InternalError("T-4", f"run {self._run} asked for after leaf {self._next - 1}")
         if nodes != partials(self._run, self._num_leaves):
             raise InternalError("T-4", f"run {self._run} was folded into {nodes}")
+        return [value for _, value in self._stack]
+
+    def _check_whole(self) -> None:
+        if self._next != self._run.stop and len(self._run) > 0:
+            raise InternalError("T-4", f"run {self._run} asked for after leaf {self._next - 1}")
+
+
+class LeafSum(LeafFolder):
+    """One sum of all leaves of a run, added as they come: for ``tree.plan_shares``.
+
+    One buffer, whatever the run; the bits depend on it.
+    """
+
+    def add(self, leaf: int, flat: Tensor) -> None:
+        self._count(leaf, flat)
+        if self._stack:
+            self._stack[0][1].add_(flat.reshape(-1))
+        else:
+            self._stack.append((Node(0, 0), self._buffer().copy_(flat.reshape(-1))))
+
+    def partials(self) -> list[Tensor]:
+        self._check_whole()
         return [value for _, value in self._stack]

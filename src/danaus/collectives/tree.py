@@ -200,6 +200,21 @@ def plan_reduction(num_leaves: int, runs: tuple[range, ...]) -> ReductionPlan:
     return plan_nodes(num_leaves, nodes, runs)
 
 
+@functools.lru_cache(maxsize=256)
+def plan_shares(runs: tuple[range, ...]) -> ReductionPlan:
+    """Return the plan in which whoever holds leaves brings one sum of all of them.
+
+    Nobody sends more than the bytes of a ring.  Who holds which leaves decides the order of the
+    additions: the bits depend on it, and are the same at all participants.
+    """
+    held: list[range] = []
+    at = 0
+    for run in runs:
+        held.append(range(at, at + bool(run)))
+        at += bool(run)
+    return plan_reduction(at, tuple(held))
+
+
 def plan_nodes(
     num_leaves: int, nodes: Iterable[tuple[Node, ...]], runs: tuple[range, ...] = ()
 ) -> ReductionPlan:

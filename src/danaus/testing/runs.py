@@ -100,6 +100,7 @@ def small_run(
     observers: Observers | None = None,
     heal: bool = True,
     chaos: FaultPlan | None = None,
+    bits: str = "auto",
     **more: object,
 ) -> SmallRun:
     """Make the folder of a tiny run.
@@ -110,6 +111,7 @@ def small_run(
         observers: Extra observers by replica.
         heal: Whether a replica whose bits differ heals.
         chaos: Faults on purpose.
+        bits: Whether sums have one order.
         more: Further fields of ``RunConfig``.
     """
     text = path.parent / "text.txt"
@@ -124,6 +126,7 @@ def small_run(
             seq_len=32,
             num_steps=shape.steps,
             seed=7,
+            bits=bits,
         ),
         "parallel": ParallelConfig(shard=shape.ranks),
         "checkpoint": CheckpointConfig(every_steps=4, keep=2),

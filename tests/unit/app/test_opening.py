@@ -27,6 +27,15 @@ def test_what_is_trained_on_what_is_said() -> None:
     )
 
 
+def test_sums_without_an_order_are_said_to_be_such() -> None:
+    config = RunConfig(step=StepConfig(bits="off"))
+    lines = list(opening(config, Path("a"), "t"))
+
+    assert "each replica sends one sum of what it computed: other bits with other members" in (
+        line.strip() for line in lines
+    )
+
+
 def test_one_replica_has_nothing_to_lose() -> None:
     config = RunConfig(replicas=1, parallel=ParallelConfig(shard=2))
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from danaus.collectives.folding import LeafFolder
+from danaus.collectives.folding import LeafFolder, LeafSum
 from danaus.collectives.tree import (
     Node,
     assign,
@@ -16,6 +16,7 @@ from danaus.collectives.tree import (
     partials,
     plan_nodes,
     plan_reduction,
+    plan_shares,
 )
 from danaus.core.errors import ConfigError, InternalError
 
@@ -166,6 +167,37 @@ def test_partials_that_miss_or_repeat_a_leaf_are_refused(nodes):
 def test_nothing_to_share_is_refused(num_leaves, num_replicas):
     with pytest.raises(ConfigError):
         assign(num_leaves, num_replicas)
+
+
+@given(cuts(), st.integers(0, 2**31))
+@settings(deadline=None)
+def test_without_an_order_each_brings_one_sum_of_all_that_it_holds(cut, seed):
+    num_leaves, runs = cut
+    leaves = gradients(num_leaves, seed)
+    plan = plan_shares(runs)
+    held = []
+    for run in runs:
+        summed = LeafSum(leaves[0].numel())
+        for _ in range(2):  # what was brought before is forgotten
+            summed.begin(run, num_leaves)
+            for leaf in run:
+                summed.add(leaf, leaves[leaf])
+        held.append([value.clone() for value in summed.partials()])
+    assert [len(each) for each in held] == [int(bool(run)) for run in runs]
+    assert [len(nodes) for nodes in plan.nodes] == [len(each) for each in held]
+    exact = torch.stack(leaves).double().sum(dim=0)
+    allowed = torch.stack(leaves).abs().sum(dim=0).double() * num_leaves * 2.0**-23
+    assert torch.all((combined(plan, held).double() - exact).abs() <= allowed)
+
+
+def test_a_sum_that_lacks_a_leaf_is_none():
+    summed = LeafSum(4)
+    summed.begin(range(2), 2)
+    summed.add(0, torch.ones(4))
+    with pytest.raises(InternalError):
+        summed.partials()
+    with pytest.raises(InternalError):
+        summed.add(0, torch.ones(4))
 
 
 def test_folder_keeps_one_buffer_per_level_for_a_whole_subtree():
