@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from danaus.ft import LOCAL_STATE, DiLoCo, LighthouseServer, Manager
+from danaus.ft import DiLoCo, LighthouseServer, Manager
 
 SYNC_EVERY, MEETINGS = 10, 20
 KILLED_IN_STEP = 95
@@ -36,7 +36,6 @@ def train(name: str, address: str, secret: str, *, dies: bool, tell: Connection)
         lighthouse_addr=address,
         secret_path=secret,
         use_async_quorum=False,
-        not_compared=LOCAL_STATE,
     )
     with manager, DiLoCo(manager, [model], inner, outer, SYNC_EVERY, should_quantize=True):
         print(f"{name} begins at meeting {manager.current_step()}", flush=True)

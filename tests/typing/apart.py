@@ -9,11 +9,11 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from danaus.ft import LOCAL_STATE, DiLoCo, LocalSGD, Manager
+from danaus.ft import DiLoCo, LocalSGD, Manager
 
 
 def apart(model: nn.Module, inner: Optimizer, outer: Optimizer) -> None:
-    manager = Manager(replica_id="a", folder="run", not_compared=LOCAL_STATE)
+    manager = Manager(replica_id="a", folder="run")
     with LocalSGD(manager, model, inner, sync_every=8) as local:
         assert_type(local, LocalSGD)
         assert_type(local.sync_every, int)

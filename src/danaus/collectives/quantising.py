@@ -115,6 +115,19 @@ def error_bound(flat: Tensor, kind: Kind = "int8") -> Tensor:
     return (bound + largest * 2.0**-22).reshape(-1)[: flat.numel()]
 
 
+def kind_of(should_quantize: bool | Kind) -> Kind | None:
+    """Return what numbers are quantised to: True is ``int8``; None where they are not.
+
+    Raises:
+        ConfigError: Another kind of numbers.
+    """
+    if not should_quantize:
+        return None
+    kind: Kind = "int8" if should_quantize is True else should_quantize
+    check_kind(kind)
+    return kind
+
+
 def check_kind(kind: str) -> None:
     """Raise ``ConfigError`` for a kind of number that is none of ours."""
     if kind not in KINDS:

@@ -13,7 +13,7 @@ Invariants:
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Literal, NamedTuple
 
 import torch
@@ -21,7 +21,8 @@ from torch import Tensor
 
 from danaus.collectives.group import Group
 from danaus.collectives.moving import gather
-from danaus.collectives.tree import ReductionPlan, plan_reduction
+from danaus.collectives.quantising import Kind, pack, sum_of
+from danaus.collectives.tree import ReductionPlan, plan_shares
 from danaus.core.clock import Deadline
 from danaus.core.errors import ConfigError
 
@@ -72,18 +73,18 @@ def fill_buckets(sizes: Sequence[int], cap: int) -> tuple[tuple[Stretch, ...], .
 
 def plan_contributions(subset: Sequence[str], contributors: Sequence[str]) -> ReductionPlan:
     """Return the plan in which each contributor brings one leaf and the others none."""
-    runs: list[range] = []
-    at = 0
-    for name in subset:
-        end = at + (name in contributors)
-        runs.append(range(at, end))
-        at = end
-    return plan_reduction(at, tuple(runs))
+    return plan_shares(tuple(range(name in contributors) for name in subset))
 
 
-def check_reducible(tensor: Tensor, operation: Operation) -> None:
+def check_reducible(tensor: Tensor, operation: Operation, quantised_to: Kind | None = None) -> None:
     """Raise ``ConfigError`` for a tensor that ``operation`` cannot be done with."""
     kind = tensor.dtype
+    if quantised_to and not (kind.is_floating_point and operation in ("avg", "sum")):
+        raise ConfigError(
+            what=f"cannot reduce {kind} by {operation} quantised",
+            needed="sums and averages of real floating point",
+            to_do="leave should_quantize out",
+        )
     if kind == torch.bool or tensor.is_sparse or tensor.is_quantized or kind.itemsize == 0:
         raise ConfigError(what=f"cannot reduce {kind}, {tensor.layout}", needed="dense numbers")
     if operation == "avg" and not (kind.is_floating_point or kind.is_complex):
@@ -119,6 +120,7 @@ class Averager:
         deadline: Deadline,
         contributors: Sequence[str] | None = None,
         operation: Operation = "avg",
+        kind: Kind | None = None,
     ) -> None:
         """Replace each tensor by its mean, or another reduction, over the contributors.
 
@@ -128,13 +130,17 @@ class Averager:
             deadline: When to give up.
             contributors: The members whose tensors count (a learner's do not); all unless given.
             operation: What is done.
+            kind: What numbers are sent as, in a byte each; None: as they are.
 
         Raises:
             ConfigError: A tensor that this cannot be done with, or nobody contributes.
         """
         chosen = self._subset if contributors is None else tuple(contributors)
         for tensor in tensors:
-            check_reducible(tensor, operation)
+            check_reducible(tensor, operation, kind)
+        if kind is not None:
+            self._quantised(tensors, chosen, kind, operation=operation, deadline=deadline)
+            return
         plain = operation in ("avg", "sum")
         by_tree = [each for each in tensors if plain and _real(each).dtype in _BY_TREE]
         weights = dict.fromkeys(chosen, 1.0)
@@ -180,8 +186,7 @@ class Averager:
         *,
         deadline: Deadline,
     ) -> None:
-        if not weights:
-            raise ConfigError(what="an average over nobody", needed="a member that contributes")
+        _check_anybody(weights)
         plan = plan_contributions(self._subset, tuple(weights))
         mine = weights.get(self._group.me)
         flats = [tensor.detach().reshape(-1) for tensor in tensors]
@@ -204,8 +209,7 @@ class Averager:
         self, tensor: Tensor, chosen: Sequence[str], operation: Operation, *, deadline: Deadline
     ) -> None:
         """Add up what cannot be summed in fp32: everyone gets all of it, bucket by bucket."""
-        if not chosen:
-            raise ConfigError(what="an average over nobody", needed="a member that contributes")
+        _check_anybody(chosen)
         flat = tensor.detach().reshape(-1)
         for bucket in fill_buckets([flat.numel()], self._cap):
             for _, start, stop in bucket:
@@ -218,10 +222,36 @@ class Averager:
                 flat[start:stop].copy_(total / len(chosen) if operation == "avg" else total)
         _put_back([flat], [tensor])
 
+    def _quantised(
+        self,
+        tensors: Sequence[Tensor],
+        chosen: Sequence[str],
+        kind: Kind,
+        *,
+        operation: Operation,
+        deadline: Deadline,
+    ) -> None:
+        """Have everyone get all of it, in a byte for each number, and add it up."""
+        _check_anybody(chosen)
+        flats = [tensor.detach().reshape(-1) for tensor in tensors]
+        for bucket in fill_buckets([flat.numel() for flat in flats], self._cap):
+            parts = [flats[item][start:stop] for item, start, stop in bucket]
+            mine = torch.cat([part.float().cpu() for part in parts])
+            given = gather(self._group, pack(mine, kind), subset=self._subset, deadline=deadline)
+            counted = [given[self._subset.index(name)] for name in chosen]
+            total = sum_of(counted, mine.numel(), kind)
+            _unpack(total / len(chosen) if operation == "avg" else total, parts)
+        _put_back(flats, tensors)
+
     def _room(self, num_elements: int) -> tuple[Tensor, Tensor]:
         if self._buffers[0].numel() < num_elements:
             self._buffers = (torch.empty(num_elements), torch.empty(num_elements))
         return self._buffers[0][:num_elements], self._buffers[1][:num_elements]
+
+
+def _check_anybody(contributors: Collection[str]) -> None:
+    if not contributors:
+        raise ConfigError(what="an average over nobody", needed="a member that contributes")
 
 
 def _real(tensor: Tensor) -> Tensor:

@@ -13,7 +13,6 @@ _HOMES = {
     "DistributedDataParallel": "danaus.ft.data_parallel",
     "DistributedSampler": "danaus.ft.sampler",
     "Diverged": "danaus.core.errors",
-    "LOCAL_STATE": "danaus.ft.outer_steps",
     "Leaf": "danaus.ft.attempt",
     "Ledger": "danaus.ft.ledger",
     "LighthouseClient": "danaus.ft.lighthouse",

@@ -20,7 +20,6 @@ from danaus.ft.managed_place import ManagerOptions as ManagerOptions
 from danaus.ft.managing import Manager as Manager
 from danaus.ft.observer import Moment as Moment
 from danaus.ft.observer import Observer as Observer
-from danaus.ft.outer_steps import LOCAL_STATE as LOCAL_STATE
 from danaus.ft.participant import Participant as Participant
 from danaus.ft.pending import Pending as Pending
 from danaus.ft.place import Place as Place

@@ -31,14 +31,20 @@ class OuterManager(Protocol):
     """What training apart asks of a ``Manager``; its meaning is told there."""
 
     def register_state_dict_fn(
-        self, key: str, load_state_dict: Callable[[Any], object], state_dict: Callable[[], Any]
+        self,
+        key: str,
+        load_state_dict: Callable[[Any], object],
+        state_dict: Callable[[], Any],
+        *,
+        compared: bool = True,
     ) -> None: ...
+    def do_not_compare(self, *patterns: str) -> None: ...
     def replica_id(self) -> str: ...
     def start_quorum(self) -> None: ...
     def wait_quorum(self) -> None: ...
     def is_participating(self) -> bool: ...
     def allreduce(
-        self, tensor: Tensor, should_quantize: bool = False, reduce_op: object = "avg"
+        self, tensor: Tensor, should_quantize: bool | Kind = False, reduce_op: object = "avg"
     ) -> Pending: ...
     def allgather(self, tensor: Tensor) -> tuple[list[Tensor], Pending]: ...
     def errored(self) -> Exception | None: ...
@@ -156,9 +162,6 @@ def wiring_of(
     Raises:
         ConfigError: Another kind of numbers.
     """
-    kind: Kind | None = None
-    if should_quantize:
-        kind = "int8" if should_quantize is True else should_quantize
-        quantising.check_kind(kind)
+    kind = quantising.kind_of(should_quantize)
     cap = BUCKET_MB if bucket_cap_mb is None else bucket_cap_mb
     return Wiring(kind, int(cap * _MIB) if use_bucketization else None)

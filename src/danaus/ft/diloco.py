@@ -40,8 +40,8 @@ class DiLoCo:
     that are left try again at once with what they have; no inner step is lost.
 
     A replica that joins learns parameters and optimisers, backups and the place in the schedule,
-    when the ``with`` statement is entered.  The manager needs ``not_compared=LOCAL_STATE``: what
-    replicas train apart differs.
+    when the ``with`` statement is entered.  Of the manager's state only what was agreed on is
+    compared from here on: what the manager was given itself may differ between replicas.
 
     Args:
         manager: Its steps are the outer steps.

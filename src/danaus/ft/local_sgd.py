@@ -29,7 +29,8 @@ class LocalSGD:
 
     Where the mean cannot commit, weights and optimiser stay as they are, and those that are left
     try again at once; no step is lost.  A replica that joins learns weights, optimiser and its
-    place when the ``with`` statement is entered.  The manager needs ``not_compared=LOCAL_STATE``.
+    place when the ``with`` statement is entered.  Of the manager's state only what was agreed on is
+    compared from here on: what the manager was given itself may differ between replicas.
 
     Args:
         manager: Its steps are the means.

@@ -11,6 +11,7 @@ from typing import cast
 
 from torch import Tensor, nn
 
+from danaus.collectives.quantising import Kind, kind_of
 from danaus.collectives.reductions import Operation, check_reducible
 from danaus.collectives.tensor_bytes import local_shard
 from danaus.core.errors import ConfigError
@@ -50,7 +51,7 @@ class ManagedCalls:
     def allreduce(
         self,
         tensor: Tensor | list[Tensor],
-        should_quantize: bool = False,
+        should_quantize: bool | Kind = False,
         reduce_op: object = "avg",
     ) -> Pending:
         """Replace a tensor by its mean over the replicas that contribute, in place.
@@ -61,7 +62,9 @@ class ManagedCalls:
 
         Args:
             tensor: Alike at all replicas, or a list of such; of sharded ones this rank's part.
-            should_quantize: Accepted; what is sent is exact in any case.
+            should_quantize: Whether numbers travel in a byte each: ``True`` and ``"int8"`` with
+                even steps within a block, ``"fp8"`` with relative ones.  All replicas have the same
+                result.  Sums and means of real floating point only.
             reduce_op: ``avg``, ``sum``, ``max``, ``min`` or ``product``; torch's ``ReduceOp`` too.
 
         Raises:
@@ -69,10 +72,10 @@ class ManagedCalls:
         """
         given = tensor if isinstance(tensor, list) else [tensor]
         parts = [local_shard(each) for each in given]
-        operation = operation_of(reduce_op)
+        operation, kind = operation_of(reduce_op), kind_of(should_quantize)
         for part in parts:
-            check_reducible(part, operation)
-        return self._call(lambda: self._the_crew().average(parts, operation), tensor)
+            check_reducible(part, operation, kind)
+        return self._call(lambda: self._the_crew().average(parts, operation, kind), tensor)
 
     def allreduce_gradients(self, module: nn.Module | Iterable[Tensor]) -> None:
         """Replace each gradient of a module by its mean over the replicas; wait for all.

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from danaus.collectives import moving
 from danaus.collectives.fingerprint import digest
+from danaus.collectives.quantising import Kind
 from danaus.collectives.reductions import Averager, Operation
 from danaus.core.clock import Deadline
 from danaus.core.errors import ConfigError
@@ -106,7 +107,9 @@ class ManagedCrew(Crew):
 
     # -- calls: each may raise what ends a group (BROKEN) -----------------------------------------
 
-    def average(self, tensors: Sequence[Tensor], operation: Operation) -> None:
+    def average(
+        self, tensors: Sequence[Tensor], operation: Operation, kind: Kind | None = None
+    ) -> None:
         """Replace each tensor by its reduction over those that contribute."""
         averager = self._averager
         assert averager is not None  # a step begins where a group is formed
@@ -117,6 +120,7 @@ class ManagedCrew(Crew):
             deadline=self._deadline(),
             contributors=[self._name(self.replica_ids.index(name)) for name in self.contributors],
             operation=operation,
+            kind=kind,
         )
         for tensor in tensors:
             self._count(tensor)

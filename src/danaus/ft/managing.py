@@ -12,6 +12,7 @@ Invariants:
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from types import TracebackType
@@ -86,6 +87,7 @@ class Manager(ManagedCalls):
         self._place = place_of(**options)
         self._options, self._min_replica_size = options, min_replica_size
         self._state_fns: dict[str, tuple[LoadState, GetState]] = {}
+        self._not_compared = list(options.get("not_compared", ()))
         self._step = self._batches_committed = self._num_failures = 0
         self._error: Exception | None = None
         self._begun = self._ready = self._forward_runs = self._was_in_quorum = False
@@ -117,18 +119,37 @@ class Manager(ManagedCalls):
     # -- state ----------------------------------------------------------------------------------
 
     def register_state_dict_fn(
-        self, key: str, load_state_dict: LoadState, state_dict: GetState
+        self, key: str, load_state_dict: LoadState, state_dict: GetState, *, compared: bool = True
     ) -> None:
         """Add to what a replica that joins receives; the same keys at every replica.
+
+        Args:
+            key: Names it among the others.
+            load_state_dict, state_dict: As for the manager itself.
+            compared: False: it may differ between replicas; whoever joins learns one replica's.
 
         Raises:
             ConfigError: The key is taken, or the first step has begun.
         """
         if key in self._state_fns:
             raise ConfigError(f"state_dict functions {key!r} are registered", "another key")
-        if self._work is not None:
-            raise ConfigError(f"{key!r} is registered late", "before the first start_quorum()")
+        self._check_early(f"{key!r} is registered")
         self._state_fns[key] = load_state_dict, state_dict
+        if not compared:
+            self.do_not_compare(f"user/{glob.escape(key)}/*")
+
+    def do_not_compare(self, *patterns: str) -> None:
+        """Let tensors of such names differ between replicas, as ``not_compared`` does.
+
+        Raises:
+            ConfigError: The first step has begun.
+        """
+        self._check_early("what is not compared is told")
+        self._not_compared += patterns
+
+    def _check_early(self, what: str) -> None:
+        if self._work is not None:
+            raise ConfigError(f"{what} late", "before the first start_quorum()")
 
     def state_dict(self) -> dict[str, int]:
         """Return what a checkpoint of the user's own must hold of this manager."""
@@ -140,8 +161,7 @@ class Manager(ManagedCalls):
         Raises:
             ConfigError: The first step has begun.
         """
-        if self._work is not None:
-            raise ConfigError("a checkpoint is loaded late", "before the first start_quorum()")
+        self._check_early("a checkpoint is loaded")
         self._step = state_dict["step"]
         self._batches_committed = state_dict["batches_committed"]
 
@@ -215,7 +235,7 @@ class Manager(ManagedCalls):
             )
         work = ManagedWork(
             self._thread.committed,
-            not_compared=self._options.get("not_compared", ()),
+            not_compared=self._not_compared,
             first_step=self._step,
         )
         self._capture(work)

@@ -32,8 +32,8 @@ from danaus.ft.averaging import OuterManager, Reduction, Wiring
 from danaus.ft.fragments import FragmentMachine, Instructions, Schedule
 
 SHARED_KEY, LOCAL_KEY = "outer", "local"
-LOCAL_STATE = ("user/default/*", f"user/{LOCAL_KEY}/*")
-"""For ``Manager(not_compared=LOCAL_STATE)``: what differs between replicas that train apart."""
+_USERS_OWN = "user/default/*"
+"""What the manager was given itself: model and optimiser most likely, which train apart."""
 
 
 class Fragment(Protocol):
@@ -85,7 +85,8 @@ class OuterSteps:
         self._reduction: Reduction | None = None
         self._hook: RemovableHandle | None = None
         manager.register_state_dict_fn(SHARED_KEY, self._load_shared, self._shared)
-        manager.register_state_dict_fn(LOCAL_KEY, self._load_local, self._local)
+        manager.register_state_dict_fn(LOCAL_KEY, self._load_local, self._local, compared=False)
+        manager.do_not_compare(_USERS_OWN)
 
     def enter(self) -> None:
         """Wait for the first quorum; from here on each step of the inner optimiser counts.

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from danaus.collectives import moving
 from danaus.collectives.group import Group
+from danaus.collectives.quantising import Kind, kind_of
 from danaus.collectives.reductions import Averager
 from danaus.core.clock import Deadline
 from danaus.core.errors import ConfigError
@@ -41,12 +42,20 @@ class MemoryManager:
         self.state_fns: dict[str, tuple[Callable[[Any], object], Callable[[], Any]]] = {}
 
     def register_state_dict_fn(
-        self, key: str, load_state_dict: Callable[[Any], object], state_dict: Callable[[], Any]
+        self,
+        key: str,
+        load_state_dict: Callable[[Any], object],
+        state_dict: Callable[[], Any],
+        *,
+        compared: bool = True,
     ) -> None:
         """Keep them; nobody learns here, but a test may call them."""
         if key in self.state_fns:
             raise ConfigError(f"state_dict functions {key!r} are registered", "another key")
         self.state_fns[key] = load_state_dict, state_dict
+
+    def do_not_compare(self, *patterns: str) -> None:
+        """Nothing is compared here in any case."""
 
     def replica_id(self) -> str:
         """Return this member's name."""
@@ -71,16 +80,17 @@ class MemoryManager:
         return self._step
 
     def allreduce(
-        self, tensor: Tensor, should_quantize: bool = False, reduce_op: object = "avg"
+        self, tensor: Tensor, should_quantize: bool | Kind = False, reduce_op: object = "avg"
     ) -> Pending:
         """Reduce a tensor in place, before this returns."""
-        operation = operation_of(reduce_op)
+        operation, kind = operation_of(reduce_op), kind_of(should_quantize)
         return self._carry_out(
             lambda: self._averager.average(
                 [tensor],
                 deadline=Deadline.after(_LIMIT_S),
                 contributors=self._contributors,
                 operation=operation,
+                kind=kind,
             ),
             tensor,
         )

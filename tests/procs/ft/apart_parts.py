@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from danaus.ft import LOCAL_STATE, DiLoCo, Manager
+from danaus.ft import DiLoCo, Manager
 from danaus.ft.managed_crew import ManagedCrew
 from danaus.ft.step_events import Ballot
 from danaus.quorum.messages import MemberId
@@ -80,9 +80,7 @@ class Replica:
         self.name, self.mode = name, mode
         self.is_endless = mode.startswith("endless")
         self.model, fragments, self.inner = build()
-        self.manager = Manager(
-            replica_id=name, folder=folder, use_async_quorum=False, not_compared=LOCAL_STATE
-        )
+        self.manager = Manager(replica_id=name, folder=folder, use_async_quorum=False)
         self.shared: Any = None
         register = self.manager.register_state_dict_fn
 

@@ -21,7 +21,7 @@ from tests.unit.ft.apart import (
 )
 
 from danaus.core.errors import ConfigError
-from danaus.ft import LOCAL_STATE, DiLoCo, LocalSGD, Manager, WorldSizeMode
+from danaus.ft import DiLoCo, LocalSGD, Manager, WorldSizeMode
 from danaus.ft.fragments import Learned
 from danaus.ft.state_tree import flatten
 from danaus.testing.groups import soon, together
@@ -45,7 +45,7 @@ class Run:
         self.service = Service(folder, f"--expected-replicas={num}")
 
     def manager(self, name, **options):
-        options = {"not_compared": LOCAL_STATE, "use_async_quorum": False, **options}
+        options = {"use_async_quorum": False, **options}
         self.made.append(Manager(replica_id=name, folder=self.folder, **options))
         return self.made[-1]
 

@@ -139,6 +139,52 @@ def test_what_is_not_compared_may_differ(replicas):
     assert all_step(a, b) == [True, True]
 
 
+def test_what_is_registered_as_not_compared_may_differ_and_is_learned(replicas):
+    a, b = replicas(a=1.0, b=1.0)
+    own = {each.name: torch.tensor([float(ord(each.name))]) for each in (a, b)}
+    for each in (a, b):
+        mine = own[each.name]
+        load, get = (lambda state, to=mine: to.copy_(state["x"])), (lambda x=mine: {"x": x})
+        each.manager.register_state_dict_fn("own [1]", load, get, compared=False)
+    assert all_step(a, b) == all_step(a, b) == [True, True]
+    assert own["a"] != own["b"]
+    with pytest.raises(ConfigError, match="is registered late"):
+        a.manager.register_state_dict_fn("more", load, get)
+    with pytest.raises(ConfigError, match="what is not compared is told late"):
+        a.manager.do_not_compare("user/*")
+    b.manager.shutdown()
+    until_committed(a)
+    (late,) = replicas(late=99.0)
+    learned = torch.zeros(1)
+    take = lambda state: learned.copy_(state["x"])  # noqa: E731
+    late.manager.register_state_dict_fn("own [1]", take, lambda: {"x": learned}, compared=False)
+    walking = Member(lambda: until_committed(late, 3.0))
+    while a.manager.num_participants() < 2:
+        until_committed(a, 1.0)
+    assert walking.outcome() is None
+    assert learned == own["a"]
+
+
+@pytest.mark.parametrize("how", [True, "fp8"])
+def test_what_is_quantised_is_near_and_equal_everywhere(replicas, how):
+    a, b = replicas(a=1.0, b=1.0)
+    values = {"a": torch.linspace(-1.0, 2.0, 700), "b": torch.linspace(3.0, 0.0, 700)}
+    exact = (values["a"] + values["b"]) / 2
+
+    def step(each):
+        each.manager.start_quorum()
+        mine = values[each.name]
+        with pytest.raises(ConfigError, match="quantised"):
+            each.manager.allreduce(mine, should_quantize=how, reduce_op="max")
+        assert each.manager.allreduce(mine, should_quantize=how).wait()
+        return each.manager.should_commit()
+
+    assert together(lambda: step(a), lambda: step(b)) == [True, True]
+    assert torch.equal(values["a"], values["b"])
+    assert not torch.equal(values["a"], exact)
+    assert torch.all((values["a"] - exact).abs() < 0.2)
+
+
 def test_one_that_leaves_is_not_waited_for_and_a_late_one_learns(replicas):
     a, b = replicas(a=1.0, b=1.0)
     assert all_step(a, b) == [True, True]

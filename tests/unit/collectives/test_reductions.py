@@ -28,7 +28,7 @@ def expected(start):
     return CASES[name].get("expect", CASES[name].get("expect_error"))
 
 
-def averaged(per_member, contributors=None, bucket_bytes=1 << 20, operation="avg"):
+def averaged(per_member, contributors=None, bucket_bytes=1 << 20, operation="avg", kind=None):
     """Average each member's list of tensors; return member 0's and check the others'."""
     hub = MemoryHub(member_names(len(per_member)))
     names = hub.names
@@ -43,6 +43,7 @@ def averaged(per_member, contributors=None, bucket_bytes=1 << 20, operation="avg
                 deadline=soon(),
                 contributors=chosen,
                 operation=operation,
+                kind=kind,
             )
         )
     together(*calls)
@@ -60,6 +61,34 @@ def test_every_case_is_tested():
 
 def test_the_first_step():
     assert averaged([[torch.tensor([1.0])], [torch.tensor([3.0])]])[0].item() == expected("first")
+
+
+@pytest.mark.parametrize("kind", ["int8", "fp8"])
+@pytest.mark.parametrize("operation", ["avg", "sum"])
+@pytest.mark.parametrize("bucket_bytes", [400, 1 << 20])
+def test_quantised_results_are_near_the_exact_ones_and_equal_everywhere(
+    kind, operation, bucket_bytes
+):
+    draw = torch.Generator().manual_seed(4)
+    shapes = ((3, 5), (), (701,), (0,))
+    given = [[torch.randn(shape, generator=draw) for shape in shapes] for _ in range(4)]
+    exact = averaged([[t.clone() for t in each] for each in given], [0, 1, 3], operation=operation)
+    sent = [[t.clone() for t in each] for each in given]
+    got = averaged(sent, [0, 1, 3], bucket_bytes, operation, kind)
+    largest = max(float(t.abs().max()) for each in given for t in each if t.numel())
+    # Each of three is off by half a step of its block at most: an 8th of the largest in fp8.
+    allowed = 3 * largest * {"int8": 1 / 250, "fp8": 1 / 15}[kind]
+    allowed = allowed / 3 if operation == "avg" else allowed
+    for ours, theirs in zip(got, exact, strict=True):
+        assert ours.shape == theirs.shape
+        assert torch.all((ours - theirs).abs() <= allowed)
+    assert not all(torch.equal(a, b) for a, b in zip(got, exact, strict=True))
+
+
+def test_what_cannot_be_quantised_is_refused_with_words():
+    for tensor, operation in ((torch.ones(3), "max"), (torch.ones(3, dtype=torch.int64), "sum")):
+        with pytest.raises(ConfigError, match="quantised"):
+            averaged([[tensor]], operation=operation, kind="int8")
 
 
 def test_a_learner_is_not_divided_by():

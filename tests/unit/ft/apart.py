@@ -68,9 +68,11 @@ def state_of(manager: Any, key: str) -> Callable[[], Any]:
     found: dict[str, Callable[[], Any]] = {}
     register = manager.register_state_dict_fn
 
-    def listen(name: str, load: Callable[[Any], object], get: Callable[[], Any]) -> None:
+    def listen(
+        name: str, load: Callable[[Any], object], get: Callable[[], Any], **options: bool
+    ) -> None:
         found[name] = get
-        register(name, load, get)
+        register(name, load, get, **options)
 
     manager.register_state_dict_fn = listen
 
