@@ -32,8 +32,9 @@ from danaus.collectives.group import (
 )
 from danaus.collectives.lane import Collective, Exchange, Lane
 from danaus.collectives.meeting import MeetingPoint
+from danaus.collectives.small_exchange import SmallExchange
 from danaus.collectives.tree import ReductionPlan
-from danaus.collectives.tree_exchange import SmallExchange, TreeExchange, Workspace
+from danaus.collectives.tree_exchange import TreeExchange, Workspace
 from danaus.core.clock import Deadline
 from danaus.core.errors import (
     ConfigError,
@@ -179,13 +180,15 @@ class SocketGroup:
         check_small(payload)
         self._received = {}
         chosen = self._names if subset is None else tuple(subset)
-        lanes = [lane for lane in self._lanes_of(chosen) if lane is not None]
+        lanes = {lane.peer: lane for lane in self._lanes_of(chosen) if lane is not None}
         with self._in_use:
             self._begin()
             self._received = {self.me: bytes(payload)}
-            exchange = SmallExchange(lanes, payload, self._received, limit_bytes=SMALL_LIMIT_BYTES)
+            exchange = SmallExchange(self.me, lanes, self._received, limit_bytes=SMALL_LIMIT_BYTES)
             with self._breaking():
-                self._run_small(exchange, lanes, deadline)
+                self._run_small(exchange, deadline)
+            for lane in lanes.values():
+                lane.number += 1
         return {name: self._received[name] for name in chosen}
 
     def exchange_bytes(
@@ -231,32 +234,46 @@ class SocketGroup:
             for lane in lanes:
                 lane.number += 1
 
-    def _run_small(self, exchange: SmallExchange, lanes: list[Lane], deadline: Deadline) -> None:
-        """Exchange one message with each peer: a lane is looked at when something came on it."""
+    def _run_small(self, exchange: SmallExchange, deadline: Deadline) -> None:
+        """Exchange small payloads: a lane is looked at only when something is new about it."""
         poller = select.poll()
         poller.register(self._nudge, select.POLLIN)
-        open_lanes: dict[int, Lane] = {}
-        for lane in lanes:
-            lane.push()
-            if lane.pending:
-                self._take(lane, exchange)
-            if lane.wants_to_send or exchange.due(lane):
-                open_lanes[lane.fileno()] = lane
-                poller.register(lane, _interest(lane))
-        while open_lanes:
-            for fd, event in self._poll(poller, exchange, lanes, deadline=deadline):
+        interest: dict[int, int] = {}
+        exchange.start()
+        news = list(exchange.lanes)
+        while True:
+            for lane in news:
+                if lane.wants_to_send:
+                    lane.push()
+                if lane.pending:
+                    self._take(lane, exchange)
+                self._watch_small(poller, lane, exchange, interest=interest)
+                news += exchange.take_queued()
+            if not interest:
+                return
+            news = []
+            for fd, event in self._poll(poller, exchange, exchange.lanes, deadline=deadline):
                 self._serve(fd, event, exchange)
-                if (served := open_lanes.get(fd)) is None:
-                    continue
-                if served.wants_to_send:
-                    served.push()
-                    poller.modify(fd, _interest(served))
-                if not (served.wants_to_send or exchange.due(served)):
-                    # A lane that is through is not watched: a peer that is through may close it.
-                    poller.unregister(fd)
-                    del open_lanes[fd]
-        for lane in lanes:
-            lane.number += 1
+                if fd in interest:
+                    news.append(self._by_fd[fd])
+                news += exchange.take_queued()
+
+    def _watch_small(
+        self, poller: select.poll, lane: Lane, exchange: Exchange, *, interest: dict[int, int]
+    ) -> None:
+        """Ask the kernel for what a lane needs; one that is through may be closed by its peer."""
+        fd = lane.fileno()
+        wanted = (select.POLLIN if exchange.due(lane) else 0) | (
+            select.POLLOUT if lane.wants_to_send else 0
+        )
+        if wanted == interest.get(fd, 0):
+            return
+        if wanted:
+            poller.register(fd, wanted)  # also changes what was asked for before
+            interest[fd] = wanted
+        else:
+            poller.unregister(fd)
+            del interest[fd]
 
     @contextlib.contextmanager
     def _breaking(self) -> Iterator[None]:
@@ -376,7 +393,3 @@ class SocketGroup:
                 for lane in self._lanes.values():
                     lane.shut()
             return self._broken
-
-
-def _interest(lane: Lane) -> int:
-    return select.POLLIN | (select.POLLOUT if lane.wants_to_send else 0)

@@ -117,10 +117,10 @@ def test_subsets_reduce_side_by_side_and_votes_go_to_all(group_of):
         assert votes == [{name: f"vote {k}".encode() for k, name in enumerate(names)}] * 3
 
 
-@pytest.mark.parametrize("num_members", [1, 2, 4])
+@pytest.mark.parametrize("num_members", [1, 2, 4, 7])
 def test_small_payloads_reach_everyone(group_of, num_members):
     groups = group_of(num_members)
-    payloads = [b"", b"x" * 100_000, b"\0", b"vote"][:num_members]
+    payloads = [b"", b"x" * 100_000, b"\0", b"vote", b"\xff", b"more", b"n"][:num_members]
     calls = [
         functools.partial(group.exchange_small, payload, deadline=soon())
         for group, payload in zip(groups, payloads, strict=True)
@@ -207,6 +207,22 @@ def test_votes_that_arrived_before_the_end_are_known(group_of):
     groups[1].abort("enough")
     assert isinstance(patient.outcome(), ExchangeAborted)
     assert groups[0].received() == {groups[0].me: b"v0", groups[1].me: b"v1"}
+
+
+@pytest.mark.parametrize("silent", range(5))
+def test_among_many_one_that_does_not_vote_keeps_all_from_an_end(group_of, silent):
+    groups = group_of(5)
+    others = [group for i, group in enumerate(groups) if i != silent]
+    members = [
+        Member(functools.partial(g.exchange_small, g.me.encode(), deadline=soon())) for g in others
+    ]
+    groups[silent].close()  # as its process's end would
+    assert all(isinstance(member.outcome(), PeerLost) for member in members)
+    for group in others:
+        seen = group.received()
+        assert seen[group.me] == group.me.encode()
+        assert groups[silent].me not in seen
+        assert all(name.encode() == payload for name, payload in seen.items())
 
 
 def test_a_deadline_ends_the_wait_and_names_who_is_missing(group_of):
