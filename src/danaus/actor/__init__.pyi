@@ -1,11 +1,14 @@
 from typing import Annotated, TypeAlias, TypeVar
 
 from danaus.actor.accumulator import Accumulator as Accumulator
+from danaus.actor.attaching import attach as attach
 from danaus.actor.attaching import attach_to_workers as attach_to_workers
 from danaus.actor.calls import as_endpoint as as_endpoint
 from danaus.actor.calls import send as send
 from danaus.actor.contexts import Context as Context
 from danaus.actor.contexts import ProcessInfo as ProcessInfo
+from danaus.actor.controllers import get_or_spawn_controller as get_or_spawn_controller
+from danaus.actor.debugging import debug_controller as debug_controller
 from danaus.actor.endpoints import Actor as Actor
 from danaus.actor.endpoints import concurrent_endpoint as concurrent_endpoint
 from danaus.actor.endpoints import endpoint as endpoint
@@ -13,6 +16,7 @@ from danaus.actor.faces import Endpoint as Endpoint
 from danaus.actor.failure import MeshFailure as MeshFailure
 from danaus.actor.fault_hook import unhandled_fault_hook as unhandled_fault_hook
 from danaus.actor.future import Future as Future
+from danaus.actor.here import enable_transport as enable_transport
 from danaus.actor.here import shutdown_context as shutdown_context
 from danaus.actor.here import this_host as this_host
 from danaus.actor.here import this_proc as this_proc
@@ -29,6 +33,9 @@ from danaus.actor.replies import Replies as Replies
 from danaus.actor.replies import wait_all as wait_all
 from danaus.actor.restart import Restart as Restart
 from danaus.actor.restart import RestartBudget as RestartBudget
+from danaus.actor.telemetry import get_meter as get_meter
+from danaus.actor.telemetry import span as span
+from danaus.actor.telemetry import traced as traced
 from danaus.actor.value_mesh import Outcome as Outcome
 from danaus.actor.value_mesh import ValueMesh as ValueMesh
 from danaus.actor.waiting_host import run_worker_loop_forever as run_worker_loop_forever

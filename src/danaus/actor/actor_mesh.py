@@ -45,7 +45,7 @@ class ActorMesh(Mesh, Generic[A]):
         self._cls = cls
         self._refs = refs
         self.mesh_name = name
-        self._mesh_id = mesh_id
+        self.mesh_id = mesh_id
         self._owned = owned
         self._target: Target | None = None
 
@@ -55,7 +55,7 @@ class ActorMesh(Mesh, Generic[A]):
             region,
             self._refs,
             name=self.mesh_name,
-            mesh_id=self._mesh_id,
+            mesh_id=self.mesh_id,
             owned=self._owned,
         )
 
@@ -79,7 +79,7 @@ class ActorMesh(Mesh, Generic[A]):
             raise AttributeError(name)
         runtime = get_runtime()
         if self._target is None or self._target.runtime is not runtime:
-            self._target = Target(runtime, self._mesh_id, self.mesh_name, self._region, self._refs)
+            self._target = Target(runtime, self.mesh_id, self.mesh_name, self._region, self._refs)
         spec = self._cls.__endpoints__.get(name)
         if spec is not None:
             return MeshEndpoint(self._target, spec)
@@ -95,7 +95,7 @@ class ActorMesh(Mesh, Generic[A]):
         return f"ActorMesh({self.mesh_name}: {self._cls.__qualname__} on {self.extent})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        facts = (self._region, public_refs(self._refs), self.mesh_name, self._mesh_id)
+        facts = (self._region, public_refs(self._refs), self.mesh_name, self.mesh_id)
         return _actors, (self._cls, facts)
 
 

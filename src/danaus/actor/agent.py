@@ -271,8 +271,8 @@ class HostAgent:
                     why = f"could not be started: {error}"
             if why:
                 peer.tell(ProcessExited(process.process_id, reason=why))
-        if message.owner_agent:
-            self._owners.watch(message.owner, message.owner_agent)
+        if message.owner.agent:
+            self._owners.watch(message.owner.process_id, message.owner.agent)
 
     def _new_worker(
         self, peer: AgentSession, message: talk.StartProcesses, process: talk.NewProcess
@@ -298,11 +298,13 @@ class HostAgent:
             env=process.env,
             place=place,
             bootstrap_path=self._keep_bootstrap(name, message.bootstrap),
+            root_id=message.owner.root_id,
+            root_address=message.owner.root_address,
         )
         return Worker(
             spec=spec,
-            owner=message.owner,
-            owner_agent=message.owner_agent,
+            owner=message.owner.process_id,
+            owner_agent=message.owner.agent,
             owner_session=peer,
             block=block,
             log=LogFollower(log),

@@ -88,17 +88,28 @@ class NewProcess(msgspec.Struct, frozen=True):
     of: int = 1
 
 
+class Owner(msgspec.Struct, frozen=True):
+    """Who starts processes.
+
+    ``agent`` is that process's host agent (empty: a controller), ``root_id`` and ``root_address``
+    the controller that all began with, and where it listens.
+    """
+
+    process_id: str
+    agent: str
+    root_id: str
+    root_address: str
+
+
 class StartProcesses(msgspec.Struct, frozen=True, tag="start_processes"):
     """Fork these workers; the session becomes their owner's and is told of starts and ends.
 
-    ``owner`` is the owning process, ``owner_agent`` that process's agent (empty: a controller).
     ``bootstrap`` is what each of them calls before it does anything else, packed; empty: nothing.
     """
 
     mesh_id: str
     processes: tuple[NewProcess, ...]
-    owner: str
-    owner_agent: str
+    owner: Owner
     binding: Binding = Binding()
     bootstrap: tuple[bytes, ...] = ()
 

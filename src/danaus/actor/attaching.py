@@ -360,6 +360,18 @@ def attach_to_workers(
     return HostMesh(Extent(("hosts",), (len(hosts),)).region(), hosts)
 
 
+def attach(
+    worker: str,
+    secret: Path | str,
+    *,
+    name: str = "host",
+    bind: str = "",
+    preload: Sequence[str] = (),
+) -> HostMesh:
+    """Join one host that waits, as ``attach_to_workers`` joins several; its axis has one place."""
+    return attach_to_workers([worker], secret, name=name, bind=bind, preload=preload)
+
+
 def _why_not(error: Exception) -> str:
     match error:
         case ConfigError():

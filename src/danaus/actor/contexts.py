@@ -18,6 +18,7 @@ class ProcessInfo:
 
     ``agent_address``, ``run_dir``, ``log_path`` and ``sockets`` (a folder of this host for unix
     sockets) are empty and ``position`` is None in a controller, which no agent watches.
+    ``root_id`` is the job's controller, which listens at ``root_address``; empty: this is it.
     """
 
     process_id: str
@@ -28,6 +29,8 @@ class ProcessInfo:
     host: str = ""
     rank: int = 0
     sockets: str = ""
+    root_id: str = ""
+    root_address: str = ""
 
     @property
     def incarnation(self) -> int:
@@ -44,6 +47,26 @@ class Context:
     actor_key: ActorKey | None = None
     actor: object | None = None
     point: Point = field(default_factory=lambda: Extent((), ()).point(0))
+
+    @property
+    def actor_instance(self) -> Context:
+        """Who runs (Monarch's name for it)."""
+        return self
+
+    @property
+    def name(self) -> str:
+        """The actor's name."""
+        return self.actor_name
+
+    @property
+    def rank(self) -> Point:
+        """The actor's place in its mesh."""
+        return self.point
+
+    @property
+    def proc_id(self) -> str:
+        """The process that it runs in."""
+        return self.proc.process_id
 
     @property
     def message_rank(self) -> Point:

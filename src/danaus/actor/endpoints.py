@@ -38,6 +38,7 @@ RESERVED = frozenset(
         "extent",
         "flatten",
         "initialized",
+        "mesh_id",
         "mesh_name",
         "points",
         "rename",

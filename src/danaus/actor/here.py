@@ -10,6 +10,7 @@ from danaus.actor.identity import HostRef, ProcessRef
 from danaus.actor.local_agent import HostOptions, LocalAgent, start_agents
 from danaus.actor.mesh import HostMesh, ProcMesh
 from danaus.actor.process_runtime import get_runtime, take_runtime
+from danaus.core.errors import ConfigError
 from danaus.core.extent import Extent
 from danaus.core.temporary_folder import TemporaryFolder
 from danaus.wire.address import Address
@@ -20,6 +21,7 @@ _AGENT_LIMIT_S = 5.0
 
 _lock = threading.Lock()
 _implicit: ImplicitHost | None = None
+_transport: Address | None = None  # None: unix sockets
 
 
 class ImplicitHost:
@@ -31,8 +33,10 @@ class ImplicitHost:
         with contextlib.ExitStack() as stack:
             stack.callback(self._folder.remove)
             secret_path = folder / "secret"
-            runtime.connections.join(Secret.create(secret_path), Address.unix(folder / "c"))
-            options = HostOptions(folder, folder, secret_path)
+            listen = _transport or Address.unix(folder / "c")
+            runtime.connections.join(Secret.create(secret_path), listen)
+            bind = Address.tcp(_transport.host, 0) if _transport is not None else None
+            options = HostOptions(folder, folder, secret_path, bind=bind)
             self._agent = LocalAgent("local", options)
             stack.callback(self.close)
             (self.host,) = start_agents([self._agent], runtime)
@@ -61,6 +65,33 @@ def this_host() -> HostMesh:
             _implicit = ImplicitHost()
             atexit.register(shutdown_context)
         return HostMesh(Extent(("hosts",), (1,)).region(), (_implicit.host,))
+
+
+def enable_transport(transport: str) -> None:
+    """Choose how this program and the host that it starts itself talk, before it is started.
+
+    Args:
+        transport: ``unix`` (or ``ipc``), which is what they do otherwise; ``tcp``, on the
+            loopback; or where this program is to listen, as in ``tcp:10.0.0.7:0``.  What is
+            bound outside of the loopback is encrypted (W-2).
+
+    Raises:
+        ConfigError: The host is there already.
+        AddressRefused: It is no address.
+    """
+    global _transport
+    with _lock:
+        if _implicit is not None:
+            raise ConfigError(
+                what="the transport cannot be changed any more",
+                needed="enable_transport() before this_host() is called",
+            )
+        if transport in ("unix", "ipc"):
+            _transport = None
+        elif transport == "tcp":
+            _transport = Address.tcp("127.0.0.1", 0)
+        else:
+            _transport = Address.parse(transport.replace("tcp://", "tcp:", 1))
 
 
 def this_proc() -> ProcMesh:

@@ -41,6 +41,8 @@ from danaus.actor.supervision_messages import (
 )
 from danaus.core.extent import Extent
 
+CONTROLLERS = "controllers"
+"""The mesh of the actor that knows a job's controllers by name."""
 _EARLY_LIMIT_S = 5.0
 _LOG_FORMAT = "%(levelname)s %(name)s: %(message)s"
 _REMEMBERED = 10_000
@@ -56,6 +58,9 @@ class HostingProcess(CellHost, Protocol):
 
     def handle(self, event: Event) -> None:
         """Tell the supervision machine."""
+
+    def make_controllers(self) -> None:
+        """Make the actor that knows a job's controllers."""
 
 
 class Hosting:
@@ -164,6 +169,8 @@ class Hosting:
             _refuse(message, peer, self._past[key])
         else:
             # A reference may travel faster than the order to make what it refers to.
+            if key.mesh_id == CONTROLLERS and key not in self._early:
+                self._process.make_controllers()
             if key not in self._early:
                 loop = asyncio.get_running_loop()
                 loop.call_later(_EARLY_LIMIT_S, self._refuse_early, key)

@@ -220,20 +220,24 @@ class ProcMesh(Mesh):
         """
         if not (isinstance(cls, type) and issubclass(cls, Actor)):
             raise TypeError(f"{cls!r} is not a subclass of Actor")
+        mesh_id = get_runtime().new_mesh_id(name)
+        return cast(A, self.spawn_as(mesh_id, name, cls, *args, **kwargs))
+
+    def spawn_as(self, mesh_id: str, name: str, cls: type[A], *args: Any, **kwargs: Any) -> Any:
+        """Do what ``spawn`` does, for a mesh that is known by this id."""
         runtime = get_runtime()
         refs, extent = self.refs, self.extent
         made_here = all(ref.process_id == runtime.info.process_id for ref in refs)
         what = (cls, args, kwargs)
         parts = [Live.of(what)] if made_here else own(pack(what))
-        mesh_id, owner = runtime.new_mesh_id(name), runtime.context().actor_key
+        owner = runtime.context().actor_key
         event = MeshOwned(
             mesh_id, name, owner, tuple(extent.points()), _names(refs), on=self.mesh_id
         )
         owned = OwnedActors(mesh_id, name, extent)
         with runtime.sending:
             runtime.io.post(lambda: runtime.start_actors(owned, event, refs=refs, parts=parts))
-        mesh: Any = ActorMesh(cls, extent.region(), refs, name=name, mesh_id=mesh_id, owned=owned)
-        return cast(A, mesh)
+        return ActorMesh(cls, extent.region(), refs, name=name, mesh_id=mesh_id, owned=owned)
 
     def stop(self, grace_s: float = GRACE_S) -> Future[None]:
         """Ask every process to end; after ``grace_s`` seconds terminate it, then kill it (P-5)."""

@@ -19,6 +19,7 @@ class WorkerSpec(msgspec.Struct, frozen=True, tag="fork"):
     and ``rank`` are its place in its process mesh, ``sockets`` a folder of this host for unix
     sockets, ``lost_limit_s`` how long sessions with it outlive their connection.  ``place`` is
     where it may run, ``bootstrap_path`` a file with what it calls first; empty: nothing.
+    ``root_id`` and ``root_address`` are the controller that all began with.
     """
 
     process_id: str
@@ -35,6 +36,8 @@ class WorkerSpec(msgspec.Struct, frozen=True, tag="fork"):
     env: dict[str, str] = {}
     place: Place = Place()
     bootstrap_path: str = ""
+    root_id: str = ""
+    root_address: str = ""
 
 
 class NurserySettings(msgspec.Struct, frozen=True, tag="settings"):

@@ -105,7 +105,7 @@ class OwnedProcs(OwnedMesh):
         self._living = {ref.process_id for ref in refs}
         self._then: Callable[[], None] | None = None
 
-    def start(self, owner: str, owner_agent: str) -> None:
+    def start(self, owner: talk.Owner) -> None:
         """Ask each agent for its processes."""
         terms = self._terms
         for agent in dict.fromkeys(self.agents):
@@ -117,9 +117,7 @@ class OwnedProcs(OwnedMesh):
                 if self.agents[rank] is agent
             )
             agent.say(
-                talk.StartProcesses(
-                    self.mesh_id, wanted, owner, owner_agent, terms.binding, terms.bootstrap
-                )
+                talk.StartProcesses(self.mesh_id, wanted, owner, terms.binding, terms.bootstrap)
             )
 
     def adopt(self, owner: str) -> None:

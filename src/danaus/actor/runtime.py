@@ -7,6 +7,7 @@ that never runs users' code; other threads hand over by ``io.post``.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import itertools
 import logging
 import os
@@ -157,10 +158,18 @@ class Runtime:
             return
         owned.agents = tuple(agents[host] for host in hosts)
         self.supervisor.own(owned, event)
-        owned.start(self.info.process_id, self.info.agent_address)
+        owned.start(self._owner_of(hosts[0].job))
         for host, agent in agents.items():
             if agent.lost_why:
                 self.host_lost(host, agent.lost_why)
+
+    def _owner_of(self, job: str) -> talk.Owner:
+        """Return who this process is, for those that it starts, and where their job began."""
+        info = self.info
+        root = (info.root_id, info.root_address)
+        if not info.root_id:
+            root = (info.process_id, self.connections.address_of(job))
+        return talk.Owner(info.process_id, info.agent_address, *root)
 
     def stop_procs_on(self, agents: set[str], grace_s: float, then: Callable[[], None]) -> None:
         """Stop the process meshes owned here that have a process on hosts with these agents."""
@@ -336,6 +345,10 @@ class Runtime:
         """The agent wants this worker to end."""
         if self._on_stop is not None:
             self._on_stop()
+
+    def make_controllers(self) -> None:
+        """Make the actor that knows a job's controllers by name; only a controller is asked."""
+        importlib.import_module("danaus.actor.controllers").make_controllers()
 
     # -- supervision ---------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
+import importlib
 import inspect
 import os
 import queue
@@ -63,7 +64,10 @@ def main(spec: WorkerSpec, secret: Secret) -> int:
         host=spec.host,
         rank=spec.rank,
         sockets=spec.sockets,
+        root_id=spec.root_id,
+        root_address=spec.root_address,
     )
+    sys.breakpointhook = _break_here
     bind_here(spec.place)
     runtime = Runtime(info, on_stop=lambda: jobs.put(None), on_exit=leave)
     set_runtime(runtime)
@@ -82,6 +86,11 @@ def main(spec: WorkerSpec, secret: Secret) -> int:
         return codes[0]
     runtime.shut_down(_CLEANUP_LIMIT_S)
     return 0
+
+
+def _break_here(*args: object, **kwargs: object) -> None:
+    # Imported when it is needed: it is made of actors itself, and few stop at breakpoints.
+    importlib.import_module("danaus.actor.debugging").break_here(*args, **kwargs)
 
 
 def _run_bootstrap(path: Path) -> None:

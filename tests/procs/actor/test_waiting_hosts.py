@@ -162,13 +162,13 @@ def test_a_link_that_was_lost_in_a_cut_comes_up_again(tmp_path):
 CONTROLLER = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from danaus.actor import Actor, attach_to_workers, endpoint
+from danaus.actor import Actor, attach, endpoint
 
 class Idle(Actor):
     @endpoint
     def ready(self) -> None: ...
 
-hosts = attach_to_workers([sys.argv[2]], sys.argv[3])
+hosts = attach(sys.argv[2], sys.argv[3])
 actors = hosts.spawn_procs({"r": 2}, name="w").spawn("idle", Idle)
 actors.ready.call().get(30)
 print("ready", flush=True)
