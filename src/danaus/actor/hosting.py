@@ -49,6 +49,9 @@ _REMEMBERED = 10_000
 _UNTOLD = 100  # failures of an actor whose owner is away: the newest
 
 
+_log = logging.getLogger("danaus.actor")
+
+
 class HostingProcess(CellHost, Protocol):
     """The process, as it is seen from here."""
 
@@ -225,6 +228,8 @@ class Hosting:
             cell.clean_up(lambda fault: self._cleaned_up(key, fault))
 
     def _cleaned_up(self, key: ActorKey, fault: Fault | None) -> None:
+        if fault is not None:  # whoever stops it is told too, if somebody does
+            _log.error("__cleanup__ of %s raised %s\n%s", key, fault.reason, fault.traceback)
         self._cells.pop(key, None)
         self._untold.pop(key, None)
         self._remember(key, "it was stopped")

@@ -38,6 +38,7 @@ class OwnedMesh:
         on: The mesh of processes that it lives on; None: it is one itself.
         initialized: Settled once every point exists.
         ended: Settled once the mesh has been stopped.
+        end_error: What a ``__cleanup__`` raised, for who waits for the end.
     """
 
     def __init__(self, mesh_id: str, name: str) -> None:
@@ -46,6 +47,7 @@ class OwnedMesh:
         self.name = name
         self.initialized: Future[None] = Future(f"{name} to come up")
         self.ended: Future[None] = Future(f"{name} to end")
+        self.end_error: Exception | None = None
 
     def refuse(self, error: Exception) -> None:
         """Never come to be, and so have ended."""
@@ -219,7 +221,12 @@ class OwnedActors(OwnedMesh):
 
     def end(self, then: Callable[[], None]) -> None:
         """Stop every actor that lives."""
-        waiting = _All(self, len(self.links), lambda _: then())
+
+        def all_ended(error: Exception | None) -> None:
+            self.end_error = error if isinstance(error, ActorError) else None
+            then()
+
+        waiting = _All(self, len(self.links), all_ended)
         for rank, link in enumerate(self.links):
 
             def build(call: int, rank: int = rank) -> StopActor:

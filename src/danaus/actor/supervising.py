@@ -136,6 +136,8 @@ class Supervisor:
         for ended in (mesh, *on_it):
             self._meshes.pop(ended.mesh_id, None)
             self.record.ended(ended.mesh_id)
+            if ended.end_error is not None:
+                ended.ended.set_error(ended.end_error)
             ended.ended.set_value(None)
         if isinstance(mesh, OwnedProcs):
             for ref in mesh.refs:

@@ -320,7 +320,8 @@ def test_a_cancelled_future_is_an_error_of_the_endpoint_and_holds_up_no_stop(one
     with pytest.raises(ActorError, match="was cancelled"):
         actor.wait_in_vain.call_one().get(LIMIT_S)
     assert actor.here.call_one().get(LIMIT_S) == "here"
-    actor.stop().get(LIMIT_S)
+    with pytest.raises(ActorError, match="__cleanup__ raised RuntimeError: it was cancelled"):
+        actor.stop().get(LIMIT_S)
 
 
 def test_what_is_raised_and_is_no_exception_is_an_error_of_the_endpoint_too(one):
