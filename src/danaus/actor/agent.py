@@ -25,6 +25,7 @@ import msgspec
 
 from danaus.actor import agent_messages as talk
 from danaus.actor import nursery_messages, procfs
+from danaus.actor.agent_files import keep_bootstrap, new_block, remove_leftovers
 from danaus.actor.agent_owners import Owners
 from danaus.actor.agent_reports import AgentSession, Reports
 from danaus.actor.agent_workers import Worker, WorkerTable
@@ -35,7 +36,6 @@ from danaus.actor.pid_registry import PidRegistry
 from danaus.actor.unattended import Attendance
 from danaus.core.errors import ChannelClosed, ConfigError, DanausError
 from danaus.core.lifeline import arm_lifeline, end_watched, open_lifeline
-from danaus.core.whole_file import WholeFile
 from danaus.wire.address import Address
 from danaus.wire.lifecycle import (
     KillProcess,
@@ -43,7 +43,6 @@ from danaus.wire.lifecycle import (
     WatchProcess,
 )
 from danaus.wire.owned_tasks import OwnedTasks
-from danaus.wire.position import PositionBlock
 from danaus.wire.secret import Secret
 from danaus.wire.session import Session, serve_sessions
 
@@ -91,7 +90,7 @@ class HostAgent:
         left = self._registry.clear_leftovers(_LEFTOVERS_LIMIT_S)
         if left:
             self.note(f"ended what an earlier agent left: {', '.join(left)}")
-        _remove_leftovers(settings)
+        remove_leftovers(settings)
         _note_process(self._registry, "agent", os.getpid())
         self._start_nursery()
         server = await serve_sessions(
@@ -281,7 +280,7 @@ class HostAgent:
         self._num_started += 1
         name = f"w{os.getpid()}-{self._num_started}"
         place = places(self._topology, message.binding, process.of)[process.number]
-        block, position = _new_block(str(Path(settings.folder) / f"{name}.position"))
+        block, position = new_block(str(Path(settings.folder) / f"{name}.position"))
         log = log_path(settings.run_dir, process.process_id)
         spec = nursery_messages.WorkerSpec(
             process_id=process.process_id,
@@ -297,7 +296,7 @@ class HostAgent:
             lost_limit_s=settings.lost_limit_s,
             env=process.env,
             place=place,
-            bootstrap_path=self._keep_bootstrap(name, message.bootstrap),
+            bootstrap_path=keep_bootstrap(settings.folder, name, message.bootstrap),
             root_id=message.owner.root_id,
             root_address=message.owner.root_address,
         )
@@ -309,14 +308,6 @@ class HostAgent:
             block=block,
             log=LogFollower(log),
         )
-
-    def _keep_bootstrap(self, name: str, parts: tuple[bytes, ...]) -> str:
-        """Lay down what a worker calls first, which its nursery's messages may be too short for."""
-        if not parts:
-            return ""
-        path = Path(self._settings.folder) / f"{name}.bootstrap"
-        WholeFile(path, durable=False).write(msgspec.msgpack.encode(parts))
-        return str(path)
 
     def _bind(self, name: str) -> str:
         own = Address.parse(self._address)
@@ -341,27 +332,6 @@ class HostAgent:
     async def _shut_down(self, grace_s: float) -> None:
         await self._workers.stop_all(tuple(w.spec.process_id for w in self._workers), grace_s)
         self._ending.set()
-
-
-def _remove_leftovers(settings: talk.AgentSettings) -> None:
-    """Remove the files of workers that ended with an earlier agent of this host."""
-    left = [
-        *Path(settings.folder).glob("*.position"),
-        *Path(settings.folder).glob("*.bootstrap"),
-        *Path(settings.sockets).glob(f"{settings.host}-w*-*"),
-    ]
-    for path in left:
-        with contextlib.suppress(OSError):
-            path.unlink()
-
-
-def _new_block(path: str) -> tuple[PositionBlock, str]:
-    """Return a block and where a worker opens it: at ``path``, unless the disk is full."""
-    try:
-        return PositionBlock.create(path), path
-    except OSError:
-        block = PositionBlock.create_in_memory()
-        return block, block.path
 
 
 def _note_process(registry: PidRegistry, name: str, pid: int) -> None:

@@ -52,7 +52,7 @@ def test_arguments_that_fit_are_taken():
 
 def test_the_reserved_names_are_those_of_a_mesh():
     public = {name for name in dir(ActorMesh) if not name.startswith("_")}
-    assert public | {"mesh_name"} == RESERVED
+    assert public | {"mesh_id", "mesh_name"} == RESERVED
 
 
 @pytest.mark.parametrize("name", sorted(RESERVED))

@@ -1,0 +1,46 @@
+"""What a host agent lays down in its folders for its workers, and clears away."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import msgspec
+
+from danaus.actor.agent_messages import AgentSettings
+from danaus.core.whole_file import WholeFile
+from danaus.wire.position import PositionBlock
+
+
+def remove_leftovers(settings: AgentSettings) -> None:
+    """Remove the files of workers that ended with an earlier agent of this host."""
+    left = [
+        *Path(settings.folder).glob("*.position"),
+        *Path(settings.folder).glob("*.bootstrap"),
+        *Path(settings.sockets).glob(f"{settings.host}-w*-*"),
+    ]
+    for path in left:
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def new_block(path: str) -> tuple[PositionBlock, str]:
+    """Return a block and where a worker opens it: at ``path``, unless the disk is full."""
+    try:
+        return PositionBlock.create(path), path
+    except OSError:
+        block = PositionBlock.create_in_memory()
+        return block, block.path
+
+
+def keep_bootstrap(folder: str, name: str, parts: tuple[bytes, ...]) -> str:
+    """Lay down what a worker calls first, and return where; its nursery's messages are short.
+
+    Raises:
+        OSError: The disk is full.
+    """
+    if not parts:
+        return ""
+    path = Path(folder) / f"{name}.bootstrap"
+    WholeFile(path, durable=False).write(msgspec.msgpack.encode(parts))
+    return str(path)
