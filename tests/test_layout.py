@@ -30,7 +30,7 @@ MAY_READ_ENVIRONMENT = ("cli/", "job/", "actor/worker.py", "actor/agent.py")
 MAY_READ_THE_DAY = {
     "core/clock.py": "owns it",
     "core/journal.py": "writes it beside each event",
-    "ft/participant.py": "writes it beside each step of the ledger",
+    "ft/scribe.py": "writes it beside each step of the ledger",
     "ft/managed_place.py": "gives an incarnation that was not used where the user names none",
     "app/training.py": "writes it beside the ledger's beginning",
     "actor/runtime.py": "writes it into a failure",

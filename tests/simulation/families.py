@@ -27,6 +27,7 @@ def _shape(
     ranks: int = 1,
     steps: int = 5,
     slow: tuple[int, ...] = (0, 15, 30),
+    repairs: bool = False,
 ) -> Family:
     """Faults are (kind, moment, range of nth, who, span); ``a|b`` is one of several."""
 
@@ -38,6 +39,7 @@ def _shape(
             ranks=ranks,
             steps=steps,
             slow=chance.choice(slow),
+            repairs=repairs,
             faults=tuple(
                 Fault(
                     _one_of(kind, chance),
@@ -72,6 +74,19 @@ committed_and_dead_ranks = _shape(
     ("kill", "applied", (1, 10), -1, 5),
     ranks=2,
     slow=(15, 30),
+)
+a_rank_that_is_lost = _shape(
+    ("kill", "computed|reduced|voted|counted|applied", (1, 12), -1, 5),
+    ranks=2,
+    steps=12,
+    repairs=True,
+)
+committed_and_repaired = _shape(
+    ("cut peers", "counted|committing", (1, 8), -1, 5),
+    ("kill", "applied", (1, 10), -1, 5),
+    ranks=2,
+    slow=(15, 30),
+    repairs=True,
 )
 committed_by_one_rank = _shape(
     ("cut peers", "counted|committing", (1, 8), -1, 5), ranks=2, slow=(15, 30)

@@ -129,7 +129,7 @@ class GroupMember(MeetingMember):
         self.entered = told.epoch
         lent = lent_steps(told, self.who)
         self.snapshots = {step: self.snapshots[step] for step in self.snapshots if step in lent}
-        self.log = self.log if lent else None
+        self.log = self.log if lent or told.repairs else None
         self.prefetched = None
         self.world.monitor.forming(self, told)
         if not self.happens("forming"):

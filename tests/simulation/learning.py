@@ -9,7 +9,9 @@ from tests.simulation.engine import Violation
 from tests.simulation.group import GroupMember
 from tests.simulation.model import Kept, Model, flipped, grown
 
+from danaus.ft.stage import Stage
 from danaus.ft.step_events import Event, Learn, Learned, LearnFailed, Serve
+from danaus.quorum.messages import Announcement
 
 LEARN_LIMIT_S = 5.0
 NEAR = 1
@@ -54,6 +56,7 @@ class LearningMember(GroupMember):
     lesson: Learn | None = None
     distance = 0
     began_at = lesson_s = 0.0
+    leading = False  # from a state that was held to the one that is taught
 
     def feed(self, event: Event) -> None:
         raise NotImplementedError
@@ -68,6 +71,13 @@ class LearningMember(GroupMember):
             self.log = Log(order.lineage_term, order.step, self.world.plan.log_room)
         self.happens("serving")
 
+    def keep_ahead(self, told: Announcement) -> None:
+        """Keep the gradients that a replica will need which is being repaired."""
+        if told.repairs and any(seat.member == self.who for seat in told.members):
+            lineage = told.lineage_term
+            if self.log is None or self.log.lineage_term != lineage:
+                self.log = Log(lineage, self.model.step, self.world.plan.log_room)
+
     def lend_nothing(self) -> None:
         self.snapshots, self.log = {}, None
 
@@ -79,6 +89,7 @@ class LearningMember(GroupMember):
         if leads != (order.lineage_term, order.held_step):
             self.prefetched = None
         self.lesson, self.distance, self.began_at = order, 10**6, self.clock
+        self.leading = order.held_step is not None and order.held_step <= order.step
         if order.held_step is None:
             self.model = Model(-1, "overwritten")
         elif order.held_step != self.model.step:
@@ -87,6 +98,13 @@ class LearningMember(GroupMember):
             limit = self.clock + LEARN_LIMIT_S
             act = self.fetch if order.held_step is None else self.replay
             self.later(self.engine.delay(), act, order, limit)
+
+    def broken_off(self) -> Learned | None:
+        """Leave a lesson; return the committed state that there is."""
+        order, self.lesson = self.lesson, None
+        if order is None or self.model.step < 0 or self.machine.stage is not Stage.LEARNING:
+            return None
+        return Learned(order.epoch, self.model.step, self.model.fingerprint, self.model.epoch)
 
     def reaches(self, other: Any) -> bool:
         held = self.engine.apart_until(self.host, other.host)
@@ -125,7 +143,9 @@ class LearningMember(GroupMember):
         if self.lesson is not order:  # it comes too late: other bytes are being written by now
             self.feed(Learned(order.epoch, order.step, model.fingerprint, epoch))
             return
-        self.model, self.lesson_s = model, self.clock - self.began_at
+        self.engine.note(self.name, ("fetches", "a state"))
+        self.model, self.leading = model, False
+        self.lesson_s = self.clock - self.began_at
         if not self.happens("fetched"):
             return
         if order.learner.trail:
@@ -145,7 +165,7 @@ class LearningMember(GroupMember):
             if donor.log and donor.log.lineage_term == order.lineage_term
         ]
         goal = max((log.newest for _, log in logs), default=-1)
-        if order.learner.trail is None:
+        if order.learner.trail is None or self.leading:
             goal = order.step
             if self.model.step == goal:
                 self.compare(order, limit)
@@ -187,7 +207,7 @@ class LearningMember(GroupMember):
         """End a trail near the members, or because there is nobody to follow any more."""
         model = self.model
         if not known:
-            self.feed(LearnFailed(order.epoch, "no donor keeps its gradients"))
+            self.feed(LearnFailed(order.epoch, "no donor keeps its gradients", self.broken_off()))
         elif self.happens("caught up"):
             learned = Learned(order.epoch, model.step, model.fingerprint, model.epoch)
             self.run(self.feed, learned)
@@ -212,7 +232,10 @@ class LearningMember(GroupMember):
             for donor in self.donors(order)
             if order.step in donor.snapshots
         }
-        if self.model.fingerprint in prints:
+        if self.model.fingerprint in prints and order.learner.trail is not None:
+            self.leading, self.distance = False, 10**6
+            self.replay(order, limit)
+        elif self.model.fingerprint in prints:
             model = self.model
             self.feed(Learned(order.epoch, model.step, model.fingerprint, model.epoch))
         elif prints or self.clock >= limit:
@@ -222,8 +245,9 @@ class LearningMember(GroupMember):
 
     def stuck(self, order: Learn, limit: float) -> None:
         """Gradients are missing: a trail ends, who is waited for fetches the whole state."""
-        if order.learner.trail is not None:
-            self.feed(LearnFailed(order.epoch, "the donors' gradients do not reach so far back"))
+        if order.learner.trail is not None and not self.leading:
+            why = "the donors' gradients do not reach so far back"
+            self.feed(LearnFailed(order.epoch, why, self.broken_off()))
             return
-        self.model = Model(-1, "overwritten")
+        self.model, self.leading = Model(-1, "overwritten"), False
         self.later(self.engine.delay(), self.fetch, order, limit)

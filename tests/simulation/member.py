@@ -15,6 +15,7 @@ from tests.simulation.learning import LearningMember
 from tests.simulation.model import Kept, Model, grown, seed_model
 
 from danaus.core.errors import InternalError
+from danaus.ft.holding import Past
 from danaus.ft.step import StepMachine
 from danaus.ft.step_events import (
     Aborted,
@@ -52,9 +53,12 @@ STEP_S = 0.3
 class Member(LearningMember):
     """A process of one replica, from its start to its death."""
 
-    def __init__(self, world: Any, who: MemberId, host: str) -> None:
+    def __init__(
+        self, world: Any, who: MemberId, host: str, *, before: Member | None = None
+    ) -> None:
         super().__init__(world, who, host)
-        self.model = seed_model(who.rank)
+        self.model = before.model if before else seed_model(who.rank)
+        self.before, self.after = before, None  # of one process, under its other names
         self.machine = StepMachine(
             who,
             world.plan.ranks,
@@ -62,7 +66,16 @@ class Member(LearningMember):
             fingerprint=self.model.fingerprint,
             restorable_step=world.checkpoints.newest(),
         )
-        self.seat = Seat(who, world.plan.ranks, f"sim:{who}", host, str(who))
+        formerly = (*before.seat.formerly, before.who) if before else ()
+        self.seat = Seat(
+            who,
+            world.plan.ranks,
+            f"sim:{who}",
+            host,
+            str(who),
+            rejoins=world.plan.repairs,
+            formerly=formerly,
+        )
         self.session: Any = None
         self.number = 0
         self.asking = False
@@ -75,9 +88,19 @@ class Member(LearningMember):
         self.immortal_until = 0.0  # in the kernel: a signal to kill it waits
         self.later(self.engine.random.uniform(0.05, 0.3), self.begin)
 
+    def take_up(self, past: Past) -> None:
+        """Begin with what this process held under its last name."""
+        if past.state.fingerprint:
+            state = replace(past.state, fingerprint=self.model.fingerprint)
+            past = replace(past, state=state)
+        self.machine.take_up(past)
+
     # -- between machine and shell ------------------------------------------------------------
 
     def begin(self) -> None:
+        if not self.world.has_met(self):
+            self.later(0.05, self.begin)
+            return
         self.world.connect(self)
         self.feed(Started())
 
@@ -148,6 +171,7 @@ class Member(LearningMember):
             self.world.refused(self, message)
 
     def follow(self, told: Announcement) -> None:
+        self.keep_ahead(told)
         # What is followed answers the ask; following it may be to ask again at once.
         before, asking, self.asking = self.machine.epoch, self.asking, False
         self.feed(Announced(told))
@@ -168,7 +192,7 @@ class Member(LearningMember):
             if what and self.engine.random.random() < 0.5:
                 self.broken(message.reason)
                 return
-        self.feed(Aborted(message.epoch, message.reason, dict(votes)))
+        self.feed(Aborted(message.epoch, message.reason, dict(votes), self.broken_off()))
 
     def leap(self, span: float) -> None:
         super().leap(span)

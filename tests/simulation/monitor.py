@@ -228,6 +228,8 @@ class Monitor:
         left = report.open_step
         if left is None:
             return
+        if epoch is None:
+            raise Violation("H-3", f"{member.name} holds {left.step} open of another name's")
         known = [
             b for b in member.known_votes.values() if (b.step, b.epoch) == (left.step, left.epoch)
         ]
@@ -235,6 +237,10 @@ class Monitor:
             self.refusals.setdefault((left.step, left.epoch), set()).add(member.who)
             if not left.refused_seen:
                 raise Violation("T-1", f"{member.name} keeps a refusal of {left.step} to itself")
+
+    def renounced(self, member: Member) -> None:
+        """H-3: whoever gives its name up promises no vote under it any more."""
+        self.promised[member.who] = Epoch(10**9, 0)
 
     def unreached(self, member: Member, said: tuple[MemberId, ...]) -> None:
         """Note whom an asker says that it could not dial."""

@@ -130,6 +130,7 @@ class Plan:
     faults: tuple[Fault, ...] = ()
     hosts: tuple[int, ...] = ()  # of each replica; none: each has one of its own
     service_on: int | None = None  # the host of the quorum service; None: one apart
+    repairs: bool = False  # whether the siblings of a lost rank go on in their processes
 
     @property
     def log_room(self) -> int:
@@ -180,6 +181,7 @@ def make_plan(pick: Pick) -> Plan:
         slow=(0, 3, 15, 30)[pick(0, 3)],
         drift=(0, 0, 1, 20)[pick(0, 3)],
         faults=tuple(faults),
+        repairs=pick(0, 1) == 1,
     )
 
 

@@ -20,6 +20,7 @@ from danaus.quorum.messages import (
     Refused,
     Register,
     Released,
+    Renounce,
     Seat,
     Waiting,
 )
@@ -86,6 +87,7 @@ class Service(Process):
         super().__init__(world.engine, "service", host)
         self.world = world
         self.sessions: dict[MemberId, Session] = {}
+        self.given_up: set[MemberId] = set()  # names, as far as it was told
         self.wake = 0
         world.disk_owner = self
         settings = heard.QuorumSettings(
@@ -114,6 +116,8 @@ class Service(Process):
     def hear(self, session: Session, message: Any) -> None:
         if session.broken:
             return
+        if isinstance(message, Register | Join):
+            self.given_up.update(message.seat.formerly)
         if isinstance(message, Register):
             self.sessions[message.seat.member] = session
             self.take(heard.Registered(message.seat, message.standing))
@@ -124,6 +128,9 @@ class Service(Process):
             self.run(self.take, heard.JoinAsked(message))
         elif isinstance(message, Heartbeat):
             self.take(heard.Beaten(message.member, message.standing))
+        elif isinstance(message, Renounce):
+            self.given_up.add(message.member)
+            self.take(heard.Renounced(message.member, message.reason))
         elif isinstance(message, Leave):
             self.take(heard.LeaveAsked(message.member, message.reason))
 
@@ -203,7 +210,12 @@ class Service(Process):
         self.world.watch(self, order.seat)
 
     def do_Fence(self, order: heard.Fence) -> None:  # noqa: N802
+        if order.seat.member in self.given_up:
+            raise Violation("H-3", f"{order.seat.member} is fenced, which has given its name up")
         self.world.fence(self, order.seat)
+
+    def do_Pardon(self, order: heard.Pardon) -> None:  # noqa: N802
+        self.world.pardoned.add(order.seat.member)
 
     def do_WakeAt(self, order: heard.WakeAt) -> None:  # noqa: N802
         self.wake += 1

@@ -319,7 +319,42 @@ LEARNER = [
     ),
 ]
 
-MUTANTS = [*OUTCOME, *QUORUM, *MEMBER, *LEARNER]
+STILL_PREPARED = """past.seen_epoch, past.quorum
+    self._open = OpenStep(self.state.step + 1, past.seen_epoch or Epoch(1, 1), "prepared")"""
+
+REPAIR = [
+    mutant(
+        "a name that was given up is never fenced",
+        families.a_rank_that_is_lost,
+        "danaus.quorum.repairs:renounce",
+        ("roster.bury(member, reason, s.now, clean=False)", "pass"),
+    ),
+    mutant(
+        "whoever has given its name up votes under it no more",
+        families.a_rank_that_is_lost,
+        STEP + "renounce",
+        ("self.stage, self._open = Stage.FINISHED, None", "pass"),
+    ),
+    mutant(
+        "what was prepared under a name that was given up is prepared no more",
+        families.a_rank_that_is_lost,
+        STEP + "take_up",
+        ("past.seen_epoch, past.quorum", STILL_PREPARED),
+    ),
+    mutant(
+        "a process that goes on under another name is as dead to an open step as a new one",
+        families.committed_and_repaired,
+        CONVENE + "open_outcome",
+        (
+            "(report := s.roster.report(member)) is not None",
+            OF_ANY_INCARNATION,
+        ),
+        ("and s.roster.is_newest(incarnation_of(member))", ""),
+        ("and not s.roster.loss(incarnation_of(member))", ""),
+    ),
+]
+
+MUTANTS = [*OUTCOME, *QUORUM, *MEMBER, *LEARNER, *REPAIR]
 FAMILIES = list({m.family: None for m in MUTANTS})
 
 

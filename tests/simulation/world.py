@@ -12,6 +12,7 @@ from tests.simulation.member import BEAT_S, Member
 from tests.simulation.model import NUM_LEAVES
 from tests.simulation.monitor import Monitor
 from tests.simulation.plans import MEMBER_FAULTS, Fault, Plan
+from tests.simulation.repairs import Repairs, names, newest
 from tests.simulation.service import FOLLOWED, HOST, Service, Session
 
 from danaus.quorum.events import Saved
@@ -29,7 +30,7 @@ QUIET_S = 90.0  # how long a run may go on after the last fault is over
 MOMENTS_END_S = 40.0  # no fault strikes later
 
 
-class World(Faults):
+class World(Repairs, Faults):
     """The run of one plan."""
 
     def __init__(self, plan: Plan) -> None:
@@ -46,6 +47,9 @@ class World(Faults):
         self.processes: dict[MemberId, Member] = {}
         self.incarnations: dict[str, int] = {}
         self.restarting: set[tuple[str, int]] = set()
+        self.repairing: dict[tuple[str, int], int] = {}  # an incarnation -> the one to come
+        self.num_repaired = 0
+        self.pardoned: set[MemberId] = set()
         self.restarts_from: dict[str, float] = {}  # of a replica that cannot be started before
         self.lost_hosts: set[str] = set()
         self.lost_agents: set[str] = set()
@@ -117,6 +121,7 @@ class World(Faults):
 
     def kill(self, member: Member, reason: str, *, silently: bool = False) -> None:
         """End a process.  ``silently``: its host is gone, no connection is closed."""
+        member = newest(member)
         if not member.alive:
             return
         if member.immortal_until > self.engine.now and not silently:
@@ -132,9 +137,9 @@ class World(Faults):
             member.session.break_off(silently=silently)
         if not silently and member.host not in self.lost_agents:
             for service in (self.service, *self.older):
-                self.engine.after(
-                    self.engine.delay(), service.run, self.watch, service, member.seat
-                )
+                for name in names(member):
+                    delay = self.engine.delay()
+                    self.engine.after(delay, service.run, self.watch, service, name.seat)
             self.engine.after(0.02, self.replace, member, member.host)
 
     def is_over(self) -> bool:
@@ -148,6 +153,8 @@ class World(Faults):
     def replace(self, member: Member, host: str, *, delay: float = 0.0) -> None:
         """Kill what is left of a replica's incarnation here and start the next (once)."""
         key = (member.who.replica_id, member.who.incarnation)
+        if self.breaks_repair(member) or self.repair(member):
+            return
         if key in self.restarting or self.incarnations[key[0]] != key[1] or self.is_over():
             return
         self.restarting.add(key)
@@ -189,7 +196,8 @@ class World(Faults):
     def watch(self, service: Service, seat: Seat) -> None:
         """Learn of a death from the process's host agent, when it can be asked."""
         member = self.processes[seat.member]
-        if member.alive or not service.alive or service.knows_dead(seat.member):
+        lives = newest(member).alive
+        if lives or not service.alive or service.knows_dead(seat.member):
             return
         held = self.engine.apart_until(service.host, member.host)
         if held:
@@ -217,11 +225,11 @@ class World(Faults):
         if member.host in self.lost_agents or unheard:
             service.later(2.0, service.out_of_reach, seat)
             if unheard and not held and member.host not in self.lost_agents:
-                self.engine.after(self.engine.delay(), self.kill, member, "fenced unheard")
+                self.engine.after(self.engine.delay(), self.fenced, member, "fenced unheard")
             elif held and self.engine.random.random() < 0.5:  # the order may arrive late
-                self.engine.at(held, self.kill, member, "fenced late")
+                self.engine.at(held, self.fenced, member, "fenced late")
             return
-        self.engine.after(self.engine.delay(), self.kill, member, "fenced")
+        self.engine.after(self.engine.delay(), self.fenced, member, "fenced")
         self.engine.after(0.1, service.run, self.watch, service, seat)
 
     def crash_service(self, *, wipe: bool, resume: bool = False, span: float = 0.5) -> None:

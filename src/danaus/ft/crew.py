@@ -169,10 +169,10 @@ class Crew:
         self.leave()
         self._meeting.close()
 
-    def abort(self, epoch: Epoch, reason: str) -> None:
-        """Release the training thread if it works with the group of ``epoch``; from any thread."""
+    def abort(self, epoch: Epoch | None, reason: str) -> None:
+        """Release the training thread from the group of ``epoch`` (None: any); from any thread."""
         with self._lock:
-            if self._group is not None and self._epoch == epoch:
+            if self._group is not None and epoch in (None, self._epoch):
                 self._group.abort(reason)
 
     # -- a step ------------------------------------------------------------------------------

@@ -27,12 +27,14 @@ from danaus.ft.step_log import LoggedStep
 from danaus.ft.steps_ahead import Fetched, StepsAhead
 from danaus.ft.transfer import Fetch, FetchReport, Room
 from danaus.ft.work import Work, numbers_of
-from danaus.quorum.messages import Epoch
+from danaus.quorum.messages import Announcement, Epoch, MemberId
 from danaus.wire.address import Address
 from danaus.wire.blocking import PeerListener
 from danaus.wire.secret import Secret
 
 LEARN_LIMIT_S = 600.0
+AHEAD_LIMIT_S = 60.0
+"""So long gradients are kept for a replica that is being repaired, if nobody asks for them."""
 FEW_STEPS = 8
 """A donor goes on while a learner loads if it has room for its state and so many gradients."""
 
@@ -85,15 +87,30 @@ class Healer:
         Args:
             step_s: What a step takes.
         """
-        work = self._work
-        state_bytes = sum(t.numel() * t.element_size() for t in work.state().values())
-        few_bytes = FEW_STEPS * 4 * work.num_gradient_elements
         return {
-            "lends": work.replays and self._server.free_bytes >= state_bytes + few_bytes,
+            "lends": self._work.replays and self._server.free_bytes >= self._loan_bytes(),
             "step_s": step_s,
             "lesson_s": self._lesson_s,
-            "state_bytes": state_bytes,
+            "state_bytes": self._state_bytes(),
         }
+
+    def _state_bytes(self) -> int:
+        return sum(t.numel() * t.element_size() for t in self._work.state().values())
+
+    def _loan_bytes(self) -> int:
+        """Return what a learner takes at least: a state, and some gradients."""
+        return self._state_bytes() + FEW_STEPS * 4 * self._work.num_gradient_elements
+
+    def keep_ahead(self, told: Announcement, member: MemberId, step: int) -> None:
+        """Keep the steps after ``step`` where a replica will be back that has it (H-3)."""
+        counted = any(seat.member == member for seat in told.members)
+        if told.repairs and counted and self._work.replays:
+            self._server.log.begin_ahead(
+                told.lineage_term,
+                step,
+                until=Deadline.after(AHEAD_LIMIT_S),
+                free_bytes=self._loan_bytes(),
+            )
 
     def serve(self, order: on.Serve) -> None:
         """Publish the state for the learners of an epoch: a copy for those that trail.
@@ -124,10 +141,13 @@ class Healer:
         if applied is not None:
             self._server.add(applied)
 
-    def keep(self, steps: Collection[int] = ()) -> None:
-        """Give back the memory of all snapshots but these; transfers of the others end."""
+    def keep(self, steps: Collection[int] = (), *, ahead: bool = False) -> None:
+        """Give back the memory of all snapshots but these; transfers of the others end.
+
+        Gradients are kept where there are such snapshots, or ``ahead``.
+        """
         self._end_ahead()
-        self._server.keep(steps)
+        self._server.keep(steps, ahead=ahead)
         self._tell_served()
 
     def _tell_served(self) -> None:
@@ -136,10 +156,10 @@ class Healer:
             self._num_bytes_told += num_bytes
             self._observer.served(num_bytes)
 
-    def abort(self, epoch: Epoch, reason: str) -> None:
-        """Release the training thread if it learns in ``epoch``; from any thread."""
+    def abort(self, epoch: Epoch | None, reason: str) -> None:
+        """Release the training thread if it learns in ``epoch`` (None: any); from any thread."""
         with self._lock:
-            if self._fetching is not None and self._fetching[0] == epoch:
+            if self._fetching is not None and epoch in (None, self._fetching[0]):
                 self._fetching[1].cancel(reason)
             ahead = self._ahead
         if ahead is not None:
@@ -172,11 +192,11 @@ class Healer:
         try:
             learned = lesson.take()
         except ExchangeAborted as aborted:
-            return on.Aborted(order.epoch, aborted.reason)
+            return on.Aborted(order.epoch, aborted.reason, held=lesson.held)
         except NOT_TO_BE_HAD as failed:
             if isinstance(failed, TransferFailed):
                 self._tell_tried(order.step, failed.tried, told)
-            return on.LearnFailed(order.epoch, str(failed))
+            return on.LearnFailed(order.epoch, str(failed), lesson.held)
         finally:
             self._end_ahead()
         self._lesson_s = lesson.fetched_s or self._lesson_s

@@ -76,6 +76,7 @@ class Lesson:
         self._trails = order.learner.trail is not None
         self._step = order.step
         self._committed: Epoch | None = None
+        self._is_whole = False
         self._num_parts = 0
         self._num_bytes: dict[str, int] = {}
         self._started = time.monotonic()
@@ -91,45 +92,55 @@ class Lesson:
             DeadlinePassed: It took too long.
             ExchangeAborted: It is not to go on.
         """
-        if self._order.held_step is None or not self._lead_on(self._order.held_step):
+        began = self._order.held_step
+        if began is None or not self._lead_on(began):
             self._fetch_state()
+            began = None
         if self._trails:
-            self._follow()
+            self._follow(self._step if began is None else began)
+        elif began is not None:
+            self._tell_caught_up(began)
+        return self._learned()
+
+    @property
+    def held(self) -> Learned | None:
+        """The committed state that there is where it was broken off; None: it is overwritten."""
+        return self._learned() if self._is_whole else None
+
+    def _learned(self) -> Learned:
         return Learned(self._order.epoch, self._step, self._work.fingerprint(), self._committed)
 
     # -- the whole state ----------------------------------------------------------------------
 
     def _fetch_state(self) -> None:
         order = self._order
-        self._step = order.step
+        self._step, self._is_whole = order.step, False
         into = self._work.room if isinstance(self._work, Roomy) else self._work.state()
         report = self._get(Wanted(order.step), into, self._arrived)
         self._work.loaded(order.step)
-        self._committed = _epoch(report.note)
+        self._committed, self._is_whole = _epoch(report.note), True
         self.fetched_s = time.monotonic() - self._started
         self._observer.learned(order.step, report.bytes_by_donor, self.fetched_s)
 
     # -- step by step -------------------------------------------------------------------------
 
     def _lead_on(self, held_step: int) -> bool:
-        """Begin with the state that is held; tell whether it leads to where the members wait."""
-        self._step = held_step
-        if self._trails:
-            return True
+        """Begin with the state that is held; tell whether it leads to the one that is taught."""
+        self._step, self._committed, self._is_whole = held_step, self._order.held_epoch, True
+        if held_step > self._order.step:
+            return True  # it has trailed before
+        if not self._work.replays:
+            return False
         try:
             while self._step < self._order.step:
                 self._apply_up_to(self._order.step)
             theirs = self._get(Wanted(self._order.step, "print"), {}, self._arrived).fingerprint
         except NOT_TO_BE_HAD:
             return False
-        if theirs and theirs != self._work.fingerprint():
-            return False
-        self._tell_caught_up(held_step)
-        return True
+        return not theirs or theirs == self._work.fingerprint()
 
-    def _follow(self) -> None:
+    def _follow(self, began: int) -> None:
         """Apply what the members apply, until that brings the learner no nearer."""
-        began = self._step
         left = math.inf
         while (behind := self._newest() - self._step) > NEAR_STEPS and behind < left:
             left = behind

@@ -20,6 +20,7 @@ class Notices:
         self._lock = threading.Lock()
         self._change: ChangePending | None = None
         self._abort: AbortExchange | None = None
+        self._disbanded: str | None = None
 
     def change_pending(self, told: ChangePending) -> None:
         """The service: turn to me after this step (Q-2)."""
@@ -32,10 +33,17 @@ class Notices:
             self._abort = told
         self.on_abort(told.epoch, told.reason)
 
+    def disband(self, reason: str) -> None:
+        """No epoch stands any more, nor will one: the replica has lost a rank (H-3)."""
+        with self._lock:
+            self._disbanded = reason
+
     def aborted(self, epoch: Epoch) -> str | None:
         """Return why ``epoch`` has ended, or None while it stands."""
         with self._lock:
             told = self._abort
+            if self._disbanded is not None:
+                return self._disbanded
         return told.reason if told is not None and told.epoch >= epoch else None
 
     def take_change(self, epoch: Epoch | None) -> on.ChangeKnown | None:

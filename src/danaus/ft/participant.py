@@ -16,32 +16,31 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import Any, Self
 
 import msgspec
 
-from danaus.core.clock import time_of_day
 from danaus.core.errors import CheckpointDamaged, ConfigError
 from danaus.ft import step_events as on
 from danaus.ft.attempt import Attempt
 from danaus.ft.course import lent_steps
 from danaus.ft.crew import BROKEN, Crew
 from danaus.ft.healing import Healer
-from danaus.ft.holding import State
-from danaus.ft.ledger import Committed, Ledger, RolledBack, pack_samples
+from danaus.ft.holding import Past, State
+from danaus.ft.ledger import Ledger
 from danaus.ft.notices import Notices
 from danaus.ft.observer import Moment, Observer
 from danaus.ft.place import Place
+from danaus.ft.scribe import Scribe
 from danaus.ft.scrutiny import Scrutiny
 from danaus.ft.step import StepMachine
 from danaus.ft.step_events import Votes
 from danaus.ft.step_plan import StepPlan
 from danaus.ft.stopwatch import Stopwatch
-from danaus.ft.work import StepResult, Work
+from danaus.ft.work import Work
 from danaus.quorum.candidates import parse_candidates
 from danaus.quorum.client import QuorumClient
-from danaus.quorum.messages import Announcement, Epoch
+from danaus.quorum.messages import Announcement, Epoch, Renounce
 from danaus.wire.address import Address, advertised
 from danaus.wire.blocking import PeerListener
 from danaus.wire.position import Phase
@@ -85,9 +84,9 @@ class Participant:
         make_crew: Callable[..., Crew] = Crew,
     ) -> None:
         self._place, self._work, self._plan = place, work, plan
-        self._ledger = ledger
         self._observer = observer or Observer()
         self._spent = Stopwatch()
+        self._scribe = Scribe(ledger, work, plan, spent=self._spent)
         self._num_tries = 0
         self._at, self.left = (0, Phase.START), ""
         secret = Secret.load(place.secret_path)
@@ -134,12 +133,7 @@ class Participant:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -149,8 +143,36 @@ class Participant:
         self._healer.close()
         self._listener.close()
 
-    def _abort(self, epoch: Epoch, reason: str) -> None:
-        """Leave what this process is blocked in (Q-5); on the quorum client's thread."""
+    def take_up(self, past: Past) -> None:
+        """Begin with what this process held under a name that it gave up (H-3).
+
+        What it reports of the state is what it finds in memory.
+        """
+        if past.state.fingerprint:
+            state = msgspec.structs.replace(past.state, fingerprint=self._work.fingerprint())
+            past = msgspec.structs.replace(past, state=state)
+        self._machine.take_up(past)
+
+    def disband(self, reason: str) -> None:
+        """End ``attempts`` with ``ExchangeAborted``: the replica has lost a rank; from any thread.
+
+        A collective among its ranks is not ended by this, but by that loss.
+        """
+        self._notices.disband(reason)
+        self._abort(None, reason)
+        self._client.disband(reason)
+
+    def renounce(self, reason: str) -> Past:
+        """Give this name up once ``attempts`` has ended by an error; return what is kept (H-3).
+
+        Nothing is voted under it any more, and the service is told so; then ``close``.
+        """
+        past = self._machine.renounce()
+        self._client.tell(Renounce(self._place.member, reason))
+        return past
+
+    def _abort(self, epoch: Epoch | None, reason: str) -> None:
+        """Leave what this process is blocked in (Q-5); from any thread."""
         self._crew.abort(epoch, reason)
         self._healer.abort(epoch, reason)
 
@@ -248,7 +270,10 @@ class Participant:
         numbers = self._healer.numbers(self._spent.usual_s)
         report = msgspec.structs.replace(self._machine.report(), unreached=unreached, **numbers)
         told = self._client.join(report)
-        return on.Announced(told) if isinstance(told, Announcement) else told
+        if not isinstance(told, Announcement):
+            return told
+        self._healer.keep_ahead(told, self._place.member, report.committed_step)
+        return on.Announced(told)
 
     def _finish(self, order: on.Finish) -> None:
         if order.left:
@@ -260,7 +285,7 @@ class Participant:
         told = order.announcement
         step = told.committed_step + 1
         self._enter(step, Phase.COMPUTE)
-        self._healer.keep(lent_steps(told, self._place.member))
+        self._healer.keep(lent_steps(told, self._place.member), ahead=bool(told.repairs))
         try:
             self._crew.form(told)
         except BROKEN as broken:
@@ -315,30 +340,11 @@ class Participant:
         result = self._work.apply(order.step, live.gradient, live.measures)
         self._healer.keep_step(kept)
         fingerprint = self._fingerprint()
-        line = self._line(order, result, fingerprint)
-        if self._ledger is not None:
-            self._ledger.append(line)
+        shares, tries = self._crew.shares, self._num_tries
+        line = self._scribe.applied(order, result, fingerprint, shares=shares, attempt=tries)
         self._observer.committed(line, result)
         self._observer.moment(Moment.APPLIED, order.step)
         return on.Applied(order.step, fingerprint)
-
-    def _line(self, order: on.Apply, result: StepResult, fingerprint: str) -> Committed:
-        shares = self._crew.shares
-        leaves = range(self._plan.leaves_of(len(shares.runs)))
-        return Committed(
-            at=time_of_day(),
-            step=order.step,
-            epoch=order.epoch,
-            members=shares.members,
-            leaves={name: (run.start, run.stop) for name, run in shares.runs.items()},
-            samples=tuple(pack_samples(self._work.sample_ids(order.step, leaf)) for leaf in leaves),
-            num_tokens=result.num_tokens,
-            loss=result.loss,
-            grad_norm=result.grad_norm,
-            fingerprint=fingerprint,
-            attempt=self._num_tries,
-            durations_s=self._spent.take(),
-        )
 
     def _discard(self, order: on.Discard) -> None:
         self._observer.discarded(order.step, order.epoch, order.reason)
@@ -352,10 +358,7 @@ class Participant:
         except CheckpointDamaged as damaged:
             self._observer.restore_failed(order.step, str(damaged))
             return on.RestoreFailed(order.epoch, str(damaged), self._work.restorable_step())
-        if self._ledger is not None:
-            self._ledger.append(
-                RolledBack(time_of_day(), order.step, order.epoch.term, order.reason)
-            )
+        self._scribe.restored(order)
         self._observer.restored(order.step, order.epoch, order.reason)
         return on.Restored(order.epoch, order.step, self._work.fingerprint())
 

@@ -30,6 +30,8 @@ class Place:
         data_address: Where this process listens for its peers (``unix:…`` or ``tcp:host:0``).
         agent_address: Its host agent, as the quorum service dials it ("" without one).
         process_id: Its name at that agent ("" without one).
+        rejoins: Whether it can outlive a sibling, under the replica's next incarnation (H-3).
+        formerly: Names that this process has given up.
     """
 
     replica_id: str
@@ -41,6 +43,8 @@ class Place:
     data_address: str
     agent_address: str = ""
     process_id: str = ""
+    rejoins: bool = False
+    formerly: tuple[MemberId, ...] = ()
 
     @classmethod
     def in_folder(
@@ -90,4 +94,6 @@ class Place:
             data_address=data_address,
             agent_address=self.agent_address,
             process_id=self.process_id,
+            rejoins=self.rejoins,
+            formerly=self.formerly,
         )

@@ -175,12 +175,15 @@ class StateServer:
         self.log.add(applied)
         os.eventfd_write(self._nudge, 1)
 
-    def keep(self, steps: Collection[int]) -> None:
-        """Stop serving all states but copies of these, and the steps after where there are none."""
+    def keep(self, steps: Collection[int], *, ahead: bool = False) -> None:
+        """Stop serving all states but copies of these.
+
+        Where there are none, and nobody is expected, the steps after them are not kept either.
+        """
         with self._lock:
             lent = [step for step, each in self._snapshots.items() if each.buffer is None]
             others = [step for step in self._snapshots if step in lent or step not in steps]
-        if not steps:
+        if not steps and not ahead:
             self.log.end()
         self.withdraw(*others)
 

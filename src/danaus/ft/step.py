@@ -28,46 +28,17 @@ from typing import Any
 import msgspec
 
 from danaus.core.errors import InternalError
+from danaus.ft import step_events as on
 from danaus.ft.course import learner_in, pupils_of, read_course
-from danaus.ft.holding import SPOILED, State, learn_order, serve_order
+from danaus.ft.holding import SPOILED, Past, State, learn_order, serve_order
 from danaus.ft.stage import Stage
-from danaus.ft.step_events import (
-    Aborted,
-    Announced,
-    Applied,
-    Apply,
-    Ballot,
-    CastVote,
-    ChangeKnown,
-    CheckpointWritten,
-    Compute,
-    Computed,
-    ComputeFailed,
-    Discard,
-    Event,
-    Finish,
-    FormGroup,
-    Instruction,
-    JoinQuorum,
-    Learned,
-    LearnFailed,
-    Reduce,
-    Reduced,
-    ReductionBroken,
-    Restore,
-    Restored,
-    RestoreFailed,
-    Started,
-    Votes,
-    VotesBroken,
-    VotesIn,
-)
 from danaus.ft.tally import tally
 from danaus.quorum.messages import (
     Announcement,
     Epoch,
     MemberId,
     OpenStep,
+    QuorumRecord,
     Released,
     StepReport,
     Vote,
@@ -76,7 +47,7 @@ from danaus.quorum.resolve import resolve
 
 __all__ = ["Stage", "StepMachine", "resolve"]
 
-Instructions = tuple[Instruction, ...]
+Instructions = tuple[on.Instruction, ...]
 
 
 class StepMachine:
@@ -113,12 +84,13 @@ class StepMachine:
         self._standing: Announcement | None = None  # the announcement last followed
         self._entered = False  # whether its learners are served and its group is formed
         self._last_epoch: Epoch | None = None  # the newest announced, followed or not
+        self._last_quorum: QuorumRecord | None = None  # under a name that was given up
         self._change = ""  # to be named on the next vote
         self._leave = ""  # why to join after the work in hand
 
     # -- the face ---------------------------------------------------------------------------
 
-    def handle(self, event: Event) -> Instructions:
+    def handle(self, event: on.Event) -> Instructions:
         """Return what to do now that ``event`` has happened, in order.
 
         Raises:
@@ -135,7 +107,7 @@ class StepMachine:
             committed_step=self.state.step,
             fingerprint=self.state.fingerprint,
             committed_epoch=self.state.epoch,
-            last_quorum=self._standing.record() if self._standing else None,
+            last_quorum=self._standing.record() if self._standing else self._last_quorum,
             open_step=self._open,
             seen_epoch=self._last_epoch,
             restorable_step=self._restorable_step,
@@ -149,12 +121,26 @@ class StepMachine:
         """The epoch of the quorum last followed."""
         return self._standing.epoch if self._standing else None
 
+    def take_up(self, past: Past) -> None:
+        """Begin with what this process held under a name that it gave up (H-3)."""
+        self.state, self._last_epoch, self._last_quorum = past.state, past.seen_epoch, past.quorum
+
+    def renounce(self) -> Past:
+        """Give this name up: nothing is decided or voted under it any more (H-3, T-1).
+
+        What is open is dropped; a step that is half applied spoils the state.
+        """
+        state = SPOILED if self.stage is Stage.APPLYING else self.state
+        past = Past(state, self.report().last_quorum, self._last_epoch)
+        self.stage, self._open = Stage.FINISHED, None
+        return past
+
     # -- events -----------------------------------------------------------------------------
 
-    def _started(self, _event: Started) -> Instructions:
+    def _started(self, _event: on.Started) -> Instructions:
         return self._join() if self.stage is Stage.NEW else ()
 
-    def _announced(self, event: Announced) -> Instructions:
+    def _announced(self, event: on.Announced) -> Instructions:
         told = event.announcement
         asked = self.stage is Stage.JOINING
         is_old = self._last_epoch is not None and told.epoch <= self._last_epoch
@@ -169,53 +155,53 @@ class StepMachine:
         if self.stage is not Stage.JOINING:
             return ()
         self.stage = Stage.FINISHED
-        return (Finish(self.state.step, event.reason, event.save, self.state.epoch),)
+        return (on.Finish(self.state.step, event.reason, event.save, self.state.epoch),)
 
-    def _change_known(self, event: ChangeKnown) -> Instructions:
+    def _change_known(self, event: on.ChangeKnown) -> Instructions:
         if event.epoch == self.epoch:
             self._change = event.reason
         return ()
 
-    def _computed(self, event: Computed) -> Instructions:
+    def _computed(self, event: on.Computed) -> Instructions:
         if not self._in(Stage.COMPUTING, event.epoch, event.step):
             return ()
         self.stage = Stage.REDUCING
-        return (Reduce(event.epoch, event.step),)
+        return (on.Reduce(event.epoch, event.step),)
 
-    def _compute_failed(self, event: ComputeFailed) -> Instructions:
+    def _compute_failed(self, event: on.ComputeFailed) -> Instructions:
         if not self._in(Stage.COMPUTING, event.epoch, event.step):
             return ()
         return self._refuse(event.reason)
 
-    def _reduced(self, event: Reduced) -> Instructions:
+    def _reduced(self, event: on.Reduced) -> Instructions:
         if not self._in(Stage.REDUCING, event.epoch, event.step):
             return ()
         if event.fingerprint:
             self.state = msgspec.structs.replace(self.state, fingerprint=event.fingerprint)
         vote = self._record("refused" if event.refusal else "prepared", event)
         self.stage = Stage.VOTING
-        ballot = Ballot(
+        ballot = on.Ballot(
             self.member, vote.epoch, vote.step, vote.vote, vote.digest, self.state.fingerprint,
             self._change, vote.reason, event.own_share,
         )  # fmt: skip
         self._leave = self._leave or self._change
-        return (CastVote(ballot),)
+        return (on.CastVote(ballot),)
 
-    def _reduction_broken(self, event: ReductionBroken) -> Instructions:
+    def _reduction_broken(self, event: on.ReductionBroken) -> Instructions:
         # The group may be found broken before this member's own leaves are done.
         stages = (Stage.COMPUTING, Stage.REDUCING)
         if not any(self._in(stage, event.epoch, event.step) for stage in stages):
             return ()
         return self._refuse(event.reason)
 
-    def _votes_known(self, event: VotesIn | VotesBroken) -> Instructions:
+    def _votes_known(self, event: on.VotesIn | on.VotesBroken) -> Instructions:
         if not self._in(Stage.VOTING, event.epoch, event.step):
             return ()
-        broken = event.reason if isinstance(event, VotesBroken) else ""
+        broken = event.reason if isinstance(event, on.VotesBroken) else ""
         self._leave = self._leave or broken  # a commit needs the votes only, the next step a group
         return self._counted(event.votes, broken)
 
-    def _applied(self, event: Applied) -> Instructions:
+    def _applied(self, event: on.Applied) -> Instructions:
         done = self._open
         if self.stage is not Stage.APPLYING or done is None or done.step != event.step:
             return ()
@@ -223,37 +209,43 @@ class StepMachine:
         self._open = None
         return self._go_on()
 
-    def _restored(self, event: Restored | RestoreFailed) -> Instructions:
+    def _restored(self, event: on.Restored | on.RestoreFailed) -> Instructions:
         if self.stage is not Stage.RESTORING or event.epoch != self.epoch:
             return ()
-        if isinstance(event, RestoreFailed):
+        if isinstance(event, on.RestoreFailed):
             self._restorable_step = event.restorable_step
             return self._join()
         self.state = State(event.step, event.fingerprint, None, self._lineage())
         self._restorable_step = event.step
         return self._go_on()
 
-    def _learned(self, event: Learned | LearnFailed) -> Instructions:
+    def _learned(self, event: on.Learned | on.LearnFailed) -> Instructions:
         if self.stage is not Stage.LEARNING or event.epoch != self.epoch:
             return ()
-        if isinstance(event, Learned):
+        if isinstance(event, on.Learned):
             told = self._standing and learner_in(self._standing, self.member)
-            trailed = bool(told and told.trail)
-            of = event.committed_epoch
-            self.state = State(event.step, event.fingerprint, of, self._lineage(), trailed)
+            self._hold(event, trailed=bool(told and told.trail))
+        elif event.held is not None:
+            self._hold(event.held)
         return self._join()
 
-    def _aborted(self, event: Aborted) -> Instructions:
+    def _hold(self, held: on.Learned, *, trailed: bool = False) -> None:
+        epoch = held.committed_epoch
+        self.state = State(held.step, held.fingerprint, epoch, self._lineage(), trailed)
+
+    def _aborted(self, event: on.Aborted) -> Instructions:
         if event.epoch != self.epoch:
             return ()
         self._leave = self._leave or event.reason
+        if self.stage is Stage.LEARNING and event.held is not None:
+            self._hold(event.held)
         if self.stage in (Stage.COMPUTING, Stage.REDUCING, Stage.LEARNING):
             return self._join()
         if self.stage is Stage.VOTING:
             return self._counted(event.votes, event.reason)
         return ()
 
-    def _checkpoint_written(self, event: CheckpointWritten) -> Instructions:
+    def _checkpoint_written(self, event: on.CheckpointWritten) -> Instructions:
         self._restorable_step = max(self._restorable_step, event.step)
         return ()
 
@@ -270,15 +262,15 @@ class StepMachine:
         if course.todo == "apply" and self._open:
             self._descend(told)
             self.stage = Stage.APPLYING
-            return (Apply(self._open.step, self._open.epoch),)
+            return (on.Apply(self._open.step, self._open.epoch),)
         dropped = self._drop(course.reason)
         if course.todo == "finish":
             self.stage = Stage.FINISHED
-            return (*dropped, Finish(self.state.step))
+            return (*dropped, on.Finish(self.state.step))
         if course.todo == "restore":
             self.stage = Stage.RESTORING
             self.state = SPOILED
-            return (*dropped, Restore(told.epoch, told.committed_step, told.reason))
+            return (*dropped, on.Restore(told.epoch, told.committed_step, told.reason))
         if course.todo == "learn" and course.learner:
             order = learn_order(told, course.learner, self.state)
             self.stage = Stage.LEARNING
@@ -295,7 +287,7 @@ class StepMachine:
 
     def _drop(self, reason: str) -> Instructions:
         left, self._open = self._open, None
-        return (Discard(left.step, left.epoch, reason),) if left else ()
+        return (on.Discard(left.step, left.epoch, reason),) if left else ()
 
     # -- going on -----------------------------------------------------------------------------
 
@@ -313,8 +305,8 @@ class StepMachine:
         self._attempts = (step, attempts + 1 if begun == step else 1)
         self._open = OpenStep(step=step, epoch=told.epoch, vote="none")
         self.stage = Stage.COMPUTING
-        form = (FormGroup(told),) if entering else ()
-        return (*serve, *form, Compute(told.epoch, step, self._attempts[1]))
+        form = (on.FormGroup(told),) if entering else ()
+        return (*serve, *form, on.Compute(told.epoch, step, self._attempts[1]))
 
     def _serve(self, told: Announcement) -> Instructions:
         pupils = pupils_of(told, self.member)
@@ -322,9 +314,9 @@ class StepMachine:
 
     def _join(self) -> Instructions:
         self.stage = Stage.JOINING
-        return (JoinQuorum(self.report()),)
+        return (on.JoinQuorum(self.report()),)
 
-    def _record(self, vote: Vote, event: Reduced) -> OpenStep:
+    def _record(self, vote: Vote, event: on.Reduced) -> OpenStep:
         """Write down this member's vote before it is cast; there is no second one."""
         if self._open is None or self._open.vote != "none":
             raise InternalError("T-1", f"{self.member} would vote twice on step {event.step}")
@@ -347,7 +339,7 @@ class StepMachine:
         )
         return self._join()
 
-    def _counted(self, votes: Votes, broken: str) -> Instructions:
+    def _counted(self, votes: on.Votes, broken: str) -> Instructions:
         """Commit on full knowledge; else keep the gradient and join with what is known."""
         mine = self._open
         if mine is None or self._standing is None:
@@ -357,7 +349,7 @@ class StepMachine:
         if count.count == "commit":
             self._leave = self._leave or count.change_pending
             self.stage = Stage.APPLYING
-            return (Apply(mine.step, mine.epoch),)
+            return (on.Apply(mine.step, mine.epoch),)
         refused = mine.refused_seen or count.count == "refused"
         self._open = msgspec.structs.replace(
             mine, refused_seen=refused, reason=count.reason if refused else broken or count.reason
@@ -377,21 +369,21 @@ class StepMachine:
 
 
 _HANDLERS: dict[type, Callable[[StepMachine, Any], Instructions]] = {
-    Started: StepMachine._started,
-    Announced: StepMachine._announced,
+    on.Started: StepMachine._started,
+    on.Announced: StepMachine._announced,
     Released: StepMachine._released,
-    ChangeKnown: StepMachine._change_known,
-    Computed: StepMachine._computed,
-    ComputeFailed: StepMachine._compute_failed,
-    Reduced: StepMachine._reduced,
-    ReductionBroken: StepMachine._reduction_broken,
-    VotesIn: StepMachine._votes_known,
-    VotesBroken: StepMachine._votes_known,
-    Applied: StepMachine._applied,
-    Restored: StepMachine._restored,
-    RestoreFailed: StepMachine._restored,
-    Learned: StepMachine._learned,
-    LearnFailed: StepMachine._learned,
-    Aborted: StepMachine._aborted,
-    CheckpointWritten: StepMachine._checkpoint_written,
+    on.ChangeKnown: StepMachine._change_known,
+    on.Computed: StepMachine._computed,
+    on.ComputeFailed: StepMachine._compute_failed,
+    on.Reduced: StepMachine._reduced,
+    on.ReductionBroken: StepMachine._reduction_broken,
+    on.VotesIn: StepMachine._votes_known,
+    on.VotesBroken: StepMachine._votes_known,
+    on.Applied: StepMachine._applied,
+    on.Restored: StepMachine._restored,
+    on.RestoreFailed: StepMachine._restored,
+    on.Learned: StepMachine._learned,
+    on.LearnFailed: StepMachine._learned,
+    on.Aborted: StepMachine._aborted,
+    on.CheckpointWritten: StepMachine._checkpoint_written,
 }

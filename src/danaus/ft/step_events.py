@@ -168,21 +168,24 @@ class Learned(msgspec.Struct, frozen=True):
 
 
 class LearnFailed(msgspec.Struct, frozen=True):
-    """No donor could serve; the state of this process must be taken as spoiled."""
+    """No donor could serve; the state is spoiled unless one is ``held``, not overwritten."""
 
     epoch: Epoch
     reason: str
+    held: Learned | None = None
 
 
 class Aborted(msgspec.Struct, frozen=True):
     """The service ended ``epoch``: leave what you are in, a transfer too (Q-5).
 
-    ``votes`` are the ballots that had come, where the exchange of votes was left.
+    ``votes`` are the ballots that had come, where the exchange of votes was left; ``held`` the
+    committed state that there is, where a lesson was.
     """
 
     epoch: Epoch
     reason: str
     votes: Votes = {}
+    held: Learned | None = None
 
 
 class CheckpointWritten(msgspec.Struct, frozen=True):
@@ -292,8 +295,8 @@ class Learn(msgspec.Struct, frozen=True):
 
     With a trail it is the state from which the trail begins: apply the gradients of the steps
     after it, until few or none are left.  ``held_step``, if any, is that of a state in memory
-    from which the gradients after it lead on.  Without a trail it is to be held against the
-    donors' fingerprint then; where it differs, or gradients cannot be had, all is fetched.
+    from which the gradients after it may lead to ``step``.  There it is to be held against the
+    donors' fingerprint; where it differs, or gradients cannot be had, all is fetched.
     """
 
     epoch: Epoch
@@ -301,6 +304,7 @@ class Learn(msgspec.Struct, frozen=True):
     learner: Learner
     lineage_term: int = 0
     held_step: int | None = None
+    held_epoch: Epoch | None = None
 
 
 class Serve(msgspec.Struct, frozen=True):

@@ -1,7 +1,9 @@
-"""The gradients that a donor keeps for learners that catch up while it goes on (H-1).
+"""The gradients that a donor keeps for learners that catch up while it goes on (H-1, H-3).
 
 Owns the copies and their bound, which they share with snapshots.  A learner that has the state of
 the step before the first of them comes, by applying them in order, to the state after the last.
+They are kept for learners that are there, or *ahead*: for ranks of a replica that is being
+repaired, for a time, and leaving room for a state.
 
 Invariants:
     H-2: a copy is never written again; what was dropped is let go of once nobody reads it.
@@ -18,6 +20,7 @@ from torch import Tensor
 
 from danaus.collectives.fingerprint import digest
 from danaus.collectives.tensor_bytes import view_bytes
+from danaus.core.clock import Deadline
 from danaus.ft.manifest import Manifest, facts_of
 from danaus.ft.snapshot import Snapshot, SnapshotRoom
 from danaus.quorum.messages import Epoch
@@ -93,23 +96,51 @@ class StepLog:
         self._lineage: int | None = None
         self._newest = 0
         self._kept: dict[int, LoggedStep] = {}
+        self._ahead_until: Deadline | None = None
+        self._free_bytes = 0  # to be left for others
 
     def begin(self, lineage_term: int, since: int) -> None:
         """Keep the steps after ``since`` from here on, and those that are kept already."""
         with self._lock:
-            if self._lineage != lineage_term:
-                self._drop_all()
-                self._lineage, self._newest = lineage_term, since
+            self._begin(lineage_term, since)
+            self._ahead_until, self._free_bytes = None, 0
+
+    def begin_ahead(
+        self, lineage_term: int, since: int, *, until: Deadline, free_bytes: int
+    ) -> None:
+        """Keep the steps after ``since`` for learners that are yet to come.
+
+        Args:
+            lineage_term: Of the steps.
+            since: The step that is committed now.
+            until: When to give up waiting for them.
+            free_bytes: To be left free of the room that there is.
+        """
+        with self._lock:
+            if self._lineage == lineage_term and self._ahead_until is None:
+                return  # there are others, for whom they are kept anyway
+            self._begin(lineage_term, since)
+            self._ahead_until, self._free_bytes = until, free_bytes
+
+    def _begin(self, lineage_term: int, since: int) -> None:
+        if self._lineage != lineage_term:
+            self._drop_all()
+            self._lineage, self._newest = lineage_term, since
 
     def end(self) -> None:
         """Keep nothing any more."""
         with self._lock:
-            self._drop_all()
-            self._lineage = None
+            self._end()
+
+    def _end(self) -> None:
+        self._drop_all()
+        self._lineage, self._ahead_until, self._free_bytes = None, None, 0
 
     def copy(self, live: LoggedStep) -> LoggedStep | None:
         """Return a step to be kept once it is applied; None: there is nobody to keep it for."""
         with self._lock:
+            if self._ahead_until is not None and self._ahead_until.passed:
+                self._end()
             if self._lineage is None:
                 return None
         return replace(live, gradient=live.gradient.clone())
@@ -122,11 +153,15 @@ class StepLog:
             if applied.step != self._newest + 1:
                 self._drop_all()
             self._newest = applied.step
-            while not self._room.reserve(applied.num_bytes):
+            while not self._has_room_for(applied):
                 if not self._kept:
                     return
                 self._drop(min(self._kept))
             self._kept[applied.step] = applied
+
+    def _has_room_for(self, applied: LoggedStep) -> bool:
+        free_bytes = self._room.free_bytes - self._free_bytes
+        return free_bytes >= applied.num_bytes and self._room.reserve(applied.num_bytes)
 
     def newest(self, lineage_term: int) -> int | None:
         """Return the newest step of a lineage, None where nothing of it is kept."""

@@ -77,6 +77,11 @@ class HostAgents:
         """Have a process killed, now or as soon as its agent is reached."""
         self._agent(address).ask(process_id, KillProcess(process_id, reason, save_stacks))
 
+    def pardon(self, address: str, process_id: str) -> None:
+        """Take back a kill that the agent was not yet told of."""
+        asked = self._agent(address).asked.get(process_id, [])
+        asked[:] = [each for each in asked if not isinstance(each, KillProcess)]
+
     def is_gone(self, address: str) -> bool:
         """Tell whether an agent is known to have ended, and none has come in its place."""
         agent = self._agents.get(address)

@@ -30,6 +30,7 @@ from danaus.core.errors import (
     DanausError,
     DeadlinePassed,
     Diverged,
+    ExchangeAborted,
     FrameDamaged,
     NoQuorum,
     ServiceLost,
@@ -51,6 +52,7 @@ from danaus.quorum.messages import (
     Refused,
     Register,
     Released,
+    Renounce,
     Seat,
     StepReport,
     Waiting,
@@ -130,7 +132,7 @@ class QuorumClient:
         self._ask: _Ask | None = None
         self._number = 0
         self._standing: QuorumRecord | None = None
-        self._leaves = ""
+        self._leaves = self._disbanded = ""
         self._away, self._away_since = "not reached yet", time.monotonic()
         self._waiting = ""
         self._ended = False
@@ -158,6 +160,7 @@ class QuorumClient:
             Diverged: Replicas disagree, and replaying did not help or is not wanted.
             ServiceLost: The deadline passed without the service being reached.
             DeadlinePassed: The deadline passed; says what was waited for.
+            ExchangeAborted: ``disband`` was called.
         """
         ask = _Ask(report, shrink_only)
         with self._changed:
@@ -199,9 +202,14 @@ class QuorumClient:
         self._leaves = self._leaves or reason or "it was asked to"
         self._call(self._say_leaves)
 
-    def tell(self, finding: Finding) -> None:
-        """Tell what the votes say of a member; lost while the service is away."""
-        self._call(lambda: self._say(finding))
+    def disband(self, reason: str) -> None:
+        """End every wait in ``join``, now and later: this name is to be given up (H-3)."""
+        with self._news():
+            self._disbanded = reason
+
+    def tell(self, message: Finding | Renounce) -> None:
+        """Tell it once; lost while the service is away."""
+        self._call(lambda: self._say(message))
 
     def close(self) -> None:
         """End the thread and the session; who waits in ``join`` is told so."""
@@ -223,6 +231,8 @@ class QuorumClient:
     def _check(self, deadline: Deadline | None) -> None:
         if self._ended:
             raise ChannelClosed(str(self._candidates), "this quorum client was closed")
+        if self._disbanded:
+            raise ExchangeAborted(self._disbanded)
         if deadline is None or not deadline.passed:
             return
         if self._away:

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import msgspec
+
 from danaus.quorum.agreement import Agreement
 from danaus.quorum.decision import Decision, ReplicaView, View, decide
 from danaus.quorum.events import Abort, Announce, NoteDivergence, Persist, Saved
@@ -29,6 +31,7 @@ from danaus.quorum.forming import (
 )
 from danaus.quorum.leaving import release_alone, release_last, release_outsiders
 from danaus.quorum.messages import AbortExchange, Announcement, Learner, Outcome, Refused
+from danaus.quorum.repairs import repairing
 from danaus.quorum.resolve import follows, resolve
 from danaus.quorum.roster import Incarnation, incarnation_of
 from danaus.quorum.situation import Episode, Situation, Undo
@@ -337,6 +340,7 @@ def _announce(s: Situation, formation: Formation, diverged: tuple[int, ...]) -> 
     epoch = next_epoch(floor, seen, new_term or floor.term < least)
     attempts = {of[0]: s.lessons.count(of) for of in formation.learners}
     told = announcement_of(formation, s.roster, epoch=epoch, attempts=attempts)
+    told = msgspec.structs.replace(told, repairs=repairing(s, told))
     patience = max((s.lessons.patience(of) for of in formation.learners), default=1)
     limit_s = formation.limit_s or s.settings.hold_limit_s * patience
     hold_until = s.now + limit_s if told.hold else s.now

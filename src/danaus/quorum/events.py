@@ -42,6 +42,8 @@ class QuorumSettings:
         hold_share: Members wait for a learner that could catch up beside them where its lesson
             will take less than this part of the time by which it shortens a step; 0: never.
         fence_limit_s: After this, a process that could not be killed counts as out of reach.
+        renounce_limit_s: How long a process that lost a sibling, and can outlive it, may take to
+            give its name up before it is fenced (H-3).
         linger_s: How long members of the standing quorum may take to follow the first of them
             that turned to the service, before they are told to leave what they are blocked in.
         heal_divergence: False: any divergence stops the run.
@@ -57,6 +59,7 @@ class QuorumSettings:
     hold_limit_s: float = 10.0
     hold_share: float = 1.0
     fence_limit_s: float = 2.0
+    renounce_limit_s: float = 5.0
     linger_s: float = 1.0
     heal_divergence: bool = True
     replace_stragglers: bool = False
@@ -107,6 +110,14 @@ class JoinAsked:
 @dataclass(frozen=True, slots=True)
 class LeaveAsked:
     """A replica asks to be left out of the next quorum."""
+
+    member: MemberId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Renounced:
+    """A process has given its name up (H-3)."""
 
     member: MemberId
     reason: str
@@ -183,6 +194,7 @@ Event = (
     | Beaten
     | JoinAsked
     | LeaveAsked
+    | Renounced
     | FoundOut
     | DeathReported
     | Unreachable
@@ -271,6 +283,13 @@ class Fence:
 
 
 @dataclass(frozen=True, slots=True)
+class Pardon:
+    """Do not have the process killed any more, if it was not yet: it has given that name up."""
+
+    seat: Seat
+
+
+@dataclass(frozen=True, slots=True)
 class NoteDivergence:
     """Write down that replicas disagree about the state after a step (Q-9).
 
@@ -308,6 +327,7 @@ Instruction = (
     | Release
     | ProbeProcess
     | Fence
+    | Pardon
     | NoteDivergence
     | NoteFinding
     | WakeAt

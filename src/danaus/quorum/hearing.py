@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from danaus.quorum.events import Beaten, Event, FoundOut, JoinAsked, LeaveAsked, Registered
+from danaus.quorum.events import (
+    Beaten,
+    Event,
+    FoundOut,
+    JoinAsked,
+    LeaveAsked,
+    Registered,
+    Renounced,
+)
 from danaus.quorum.messages import (
     Finding,
     FromReplica,
@@ -11,6 +19,7 @@ from danaus.quorum.messages import (
     Leave,
     MemberId,
     Register,
+    Renounce,
 )
 
 
@@ -30,5 +39,7 @@ def event_of(message: FromReplica) -> Event:
             return JoinAsked(message)
         case Leave():
             return LeaveAsked(message.member, message.reason)
+        case Renounce():
+            return Renounced(message.member, message.reason)
         case Finding():
             return FoundOut(message)

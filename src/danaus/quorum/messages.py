@@ -3,8 +3,10 @@
 Owns the wire structs of the quorum room; ``quorum.state`` decides with them, ``quorum.service``
 and ``quorum.client`` carry them, ``ft.step`` acts on them.
 
-One member is one process: ``(replica_id, rank, incarnation)``.  A replica is one or more ranks
-that live and die together (until H-3); it takes part when every rank of one incarnation does.
+One member is one process under one name: ``(replica_id, rank, incarnation)``.  A replica is one or
+more ranks; it takes part when every rank of one incarnation does, and that incarnation is lost with
+the first of them.  A process that outlives a sibling gives its name up and goes on under that of
+the replica's next incarnation (H-3).
 """
 
 from __future__ import annotations
@@ -41,13 +43,19 @@ class MemberId(msgspec.Struct, frozen=True, order=True, array_like=True):
 
 class Seat(msgspec.Struct, frozen=True):
     """Where one member process is reached: ``data_address`` by its peers, ``agent_address`` by
-    those who watch or fence it (``process_id`` names it there)."""
+    those who watch or fence it (``process_id`` names it there).
+
+    ``rejoins``: its process can outlive a sibling.  ``formerly``: names that it has given up; no
+    vote and no report comes under them any more, which is as good as their death (H-3).
+    """
 
     member: MemberId
     num_ranks: int
     data_address: str
     agent_address: str = ""
     process_id: str = ""
+    rejoins: bool = False
+    formerly: tuple[MemberId, ...] = ()
 
 
 class QuorumRecord(msgspec.Struct, frozen=True):
@@ -162,6 +170,8 @@ class Announcement(msgspec.Struct, frozen=True, tag="announcement"):
     for the learners without a trail and take no step in this epoch.  ``finished``: every member
     is done; others who asked are listed as learners without donors, so that they end as well.
     ``lineage_term`` is what each who follows reports from then on.
+    ``repairs`` are replicas of which some ranks will be back with the state that they hold now: the
+    members keep the gradients of the steps that they take from here on (H-3).
     """
 
     epoch: Epoch
@@ -174,6 +184,7 @@ class Announcement(msgspec.Struct, frozen=True, tag="announcement"):
     hold: bool = False
     finished: bool = False
     lineage_term: int = 0
+    repairs: tuple[str, ...] = ()
 
     @property
     def replica_ids(self) -> tuple[str, ...]:
@@ -215,6 +226,13 @@ class Join(msgspec.Struct, frozen=True, tag="join"):
 
 class Leave(msgspec.Struct, frozen=True, tag="leave"):
     """Ask to be left out of the next quorum (drain); ``Released`` answers the next ask."""
+
+    member: MemberId
+    reason: str
+
+
+class Renounce(msgspec.Struct, frozen=True, tag="renounce"):
+    """This process gives its name up, having lost a sibling (H-3); its next seat says it again."""
 
     member: MemberId
     reason: str
@@ -284,7 +302,7 @@ class Released(msgspec.Struct, frozen=True, tag="released"):
     save: bool = False
 
 
-FromReplica = Register | Heartbeat | Join | Leave | Finding
+FromReplica = Register | Heartbeat | Join | Leave | Renounce | Finding
 FromService = (
     Announcement | ChangePending | AbortExchange | Waiting | Refused | Released | NotLeading
 )

@@ -109,6 +109,7 @@ def _announced(said: Announce) -> tuple[str, Facts]:
         "start": told.start,
         "hold": told.hold,
         "finished": told.finished,
+        "repairs": list(told.repairs),
         "reason": told.reason,
         "told": _names(said.to),
     }

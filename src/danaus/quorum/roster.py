@@ -38,6 +38,7 @@ class Process:
     fenced_at: float | None = None
     fence_reason: str = ""
     told: str = ""
+    spared_at: float | None = None
     cut_at: float | None = None
     refused: bool = False
 
@@ -46,7 +47,8 @@ class Process:
 class Roster:
     """All processes of the run, living and dead.
 
-    ``exited`` are those of the dead that came to their end by themselves.
+    ``exited`` are those of the dead that came to their end by themselves, ``renounced`` those that
+    are dead as names only: their process gave them up, and lives (H-3).
     ``shut_out`` names incarnations that are not asked any more, and why: a state that stays
     wrong.  ``leaving`` are those that were asked to leave, and why, ``departing`` those of them
     that may go.  ``pauses`` are those that may ask again at a moment, ``left_out`` those that do
@@ -56,6 +58,7 @@ class Roster:
     processes: dict[MemberId, Process] = field(default_factory=dict)
     dead: dict[MemberId, str] = field(default_factory=dict)
     exited: set[MemberId] = field(default_factory=set)
+    renounced: set[MemberId] = field(default_factory=set)
     unreachable: dict[MemberId, str] = field(default_factory=dict)
     shut_out: dict[Incarnation, str] = field(default_factory=dict)
     leaving: dict[Incarnation, str] = field(default_factory=dict)
@@ -143,6 +146,8 @@ class Roster:
                 process.answered_at += gap_s
             if process.fenced_at is not None:
                 process.fenced_at += gap_s
+            if process.spared_at is not None:
+                process.spared_at += gap_s
 
     # -- processes ----------------------------------------------------------------------------
 
@@ -183,13 +188,13 @@ class Roster:
 
     def loss(self, of: Incarnation) -> str:
         """Return why an incarnation counts as dead: one rank that is lost is enough."""
-        for process in self.ranks(of):
-            member = process.seat.member
-            if member in self.dead:
-                return f"lost rank {member.rank}: {self.dead[member]}"
-            if member in self.unreachable:
-                return f"is out of reach (rank {member.rank}: {self.unreachable[member]})"
-        return ""
+        lost = [p.seat.member for p in self.ranks(of) if self.lost(p.seat.member)]
+        if not lost:
+            return ""
+        member = min(lost, key=lambda each: each in self.renounced)  # what came to harm comes first
+        if member in self.dead:
+            return f"lost rank {member.rank}: {self.dead[member]}"
+        return f"is out of reach (rank {member.rank}: {self.unreachable[member]})"
 
     def has_joined(self, of: Incarnation) -> bool:
         """Tell whether every rank of an incarnation has a join outstanding."""

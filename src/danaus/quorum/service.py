@@ -45,6 +45,7 @@ from danaus.quorum.events import (
     Instruction,
     LeaveAsked,
     NotifyPending,
+    Pardon,
     Persist,
     ProbeProcess,
     RebuildAsked,
@@ -69,6 +70,7 @@ from danaus.quorum.messages import (
 )
 from danaus.quorum.minutes import Minutes, member_facts
 from danaus.quorum.progress import RebuildGroup, StallJudge, StormReported, Suspect
+from danaus.quorum.seated import Seated
 from danaus.quorum.state import QuorumMachine
 from danaus.quorum.status import Progress, QuorumStatus
 from danaus.wire.address import Address
@@ -110,7 +112,7 @@ class QuorumService:
             secret, on_exit=self._exited, on_positions=self._positions, on_gone=self._agent_gone
         )
         self._sessions: dict[MemberId, Session] = {}
-        self._seated: dict[tuple[str, str], MemberId] = {}
+        self._seated = Seated()
         self._progress: dict[MemberId, Progress] = {}
         self._events: deque[Event] = deque()
         self._orders: deque[Instruction] = deque()
@@ -216,7 +218,7 @@ class QuorumService:
 
     def _watch(self, seat: Seat) -> None:
         if is_address(seat.agent_address):
-            self._seated[seat.agent_address, seat.process_id] = seat.member
+            self._seated.add(seat)
             self._agents.watch(seat.agent_address, seat.process_id)
 
     def _fence(self, order: Fence) -> None:
@@ -225,7 +227,7 @@ class QuorumService:
             reason = f"{order.reason}; its host agent has ended"
             self._feed(Unreachable(seat.member, reason))
         if is_address(seat.agent_address):
-            self._seated[seat.agent_address, seat.process_id] = seat.member
+            self._seated.add(seat)
             self._agents.kill(
                 seat.agent_address,
                 seat.process_id,
@@ -236,27 +238,31 @@ class QuorumService:
             reason = f"{order.reason}; no host agent can kill it"
             self._feed(Unreachable(seat.member, reason))
 
+    def _pardon(self, order: Pardon) -> None:
+        if is_address(order.seat.agent_address):
+            self._agents.pardon(order.seat.agent_address, order.seat.process_id)
+
     def _agent_gone(self, address: str) -> None:
         """A host agent has ended, and with it its workers: those that are not heard any more."""
-        for (where, _), member in list(self._seated.items()):
+        for member in self._seated.on(address):
             session = self._sessions.get(member)
-            if where == address and (session is None or not session.is_connected):
+            if session is None or not session.is_connected:
                 self._feed(HostGone(member))
 
     def _exited(self, address: str, exited: ProcessExited) -> None:
-        member = self._seated.pop((address, exited.process_id), None)
-        if member is not None:
-            reason = how_it_ended(exited)
-            self._minutes.note("quorum_death", **member_facts(member), reason=reason)
+        reason = how_it_ended(exited)
+        for member in self._seated.take(address, exited.process_id):
+            if not self._machine.is_renounced(member):
+                self._minutes.note("quorum_death", **member_facts(member), reason=reason)
             self._judge.forget([member], self._clock.now())
             self._feed(DeathReported(member, reason, clean=exited.exit_code == 0))
 
     def _positions(self, address: str, seen: PositionsSeen) -> None:
         now = self._clock.now()
-        self._judge.forget(filter(self._machine.is_lost, self._seated.values()), now)
+        self._judge.forget(filter(self._machine.is_lost, self._seated.everyone()), now)
         observations = {}
         for position in seen.positions:
-            member = self._seated.get((address, position.process_id))
+            member = self._seated.newest(address, position.process_id)
             if member is not None and not self._machine.is_lost(member):
                 quiet = self._machine.quiet(member, now)
                 self._progress[member] = progress_of(position)
@@ -273,10 +279,10 @@ class QuorumService:
 
     def _note_hang(self, verdict: Suspect) -> None:
         still_s = round(verdict.still_s, 3)
-        who = {m: key for key, m in self._seated.items()}.get(verdict.member, ("", ""))
         facts = member_facts(verdict.member)
+        process_id = self._seated.process_of(verdict.member)
         self._minutes.note(
-            "hang_noticed", **facts, process_id=who[1], still_s=still_s, reason=verdict.reason
+            "hang_noticed", **facts, process_id=process_id, still_s=still_s, reason=verdict.reason
         )
 
     def _note_storm(self, verdict: StormReported) -> None:
@@ -356,6 +362,7 @@ _ORDERS: dict[type, Callable[[QuorumService, Any], None]] = {
     TellWaiting: lambda service, order: service._tell([order.member], Waiting(order.reason)),
     ProbeProcess: QuorumService._probe,
     Fence: QuorumService._fence,
+    Pardon: QuorumService._pardon,
 }
 
 

@@ -47,6 +47,7 @@ from danaus.quorum.events import (
     QuorumSettings,
     RebuildAsked,
     Registered,
+    Renounced,
     Saved,
     Started,
     TimePassed,
@@ -56,6 +57,7 @@ from danaus.quorum.events import (
 from danaus.quorum.leaving import departing, wake
 from danaus.quorum.messages import AbortExchange, Epoch, Join, MemberId, Refused
 from danaus.quorum.progress import Quiet
+from danaus.quorum.repairs import renounce, renounce_older
 from danaus.quorum.roster import Incarnation, Process, incarnation_of
 from danaus.quorum.situation import Episode, Situation
 from danaus.quorum.status import Progress, QuorumStatus, status_of
@@ -111,6 +113,10 @@ class QuorumMachine:
     def is_lost(self, member: MemberId) -> bool:
         """Tell whether a process is dead or out of reach."""
         return self._s.roster.lost(member)
+
+    def is_renounced(self, member: MemberId) -> bool:
+        """Tell whether a process has given a name up, and lives on under another (H-3)."""
+        return member in self._s.roster.renounced
 
     @property
     def members(self) -> tuple[MemberId, ...]:
@@ -198,6 +204,8 @@ class QuorumMachine:
             moments.append(process.beat_at + settings.heartbeat_limit_s + INSTANT_S)
             if process.fenced_at is not None:
                 moments.append(process.fenced_at + settings.fence_limit_s)
+            if process.spared_at is not None:
+                moments.append(process.spared_at + settings.renounce_limit_s)
             if process.join is not None:
                 moments += [process.joined_at + settings.linger_s]
                 moments += [process.joined_at + settings.join_limit_s]
@@ -209,6 +217,7 @@ class QuorumMachine:
         """Time passed, and that is all."""
 
     def _registered(self, event: Registered) -> None:
+        renounce_older(self._s, event.seat)
         self._s.hear(event.standing)
         if event.seat.member not in self._s.roster.dead:
             self._s.roster.seen(event.seat, self._s.now)
@@ -236,6 +245,7 @@ class QuorumMachine:
 
     def _join_asked(self, event: JoinAsked) -> None:
         s, join, member = self._s, event.join, event.join.seat.member
+        renounce_older(s, join.seat)
         if member in s.roster.dead:
             return
         process = s.roster.seen(join.seat, self._s.now)
@@ -275,6 +285,9 @@ class QuorumMachine:
         if event.member in s.roster.processes:
             s.roster.leaving.setdefault(of, event.reason)
             wake(s, of)
+
+    def _renounced(self, event: Renounced) -> None:
+        renounce(self._s, event.member, event.reason)
 
     def _send_away(self, of: Incarnation, reason: str) -> None:
         """Ask a replica no more: it ends with its next ask, or with one that is outstanding."""
@@ -355,6 +368,7 @@ _HANDLERS: dict[type, Callable[[QuorumMachine, Any], None]] = {
     Beaten: QuorumMachine._beaten,
     JoinAsked: QuorumMachine._join_asked,
     LeaveAsked: QuorumMachine._leave_asked,
+    Renounced: QuorumMachine._renounced,
     FoundOut: QuorumMachine._found_out,
     DeathReported: QuorumMachine._death_reported,
     Unreachable: QuorumMachine._unreachable,

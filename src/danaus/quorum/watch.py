@@ -15,6 +15,7 @@ from collections.abc import Iterable
 
 from danaus.quorum.events import Abort, NotifyPending
 from danaus.quorum.messages import AbortExchange, ChangePending, MemberId
+from danaus.quorum.repairs import is_spared
 from danaus.quorum.roster import Process, incarnation_of
 from danaus.quorum.situation import Situation
 
@@ -31,7 +32,9 @@ def watch_processes(s: Situation) -> None:
     _fence_the_silent(s, living)
     for member, process in living:
         of = incarnation_of(member)
-        if not s.roster.is_newest(of):
+        if is_spared(s, process):
+            pass
+        elif not s.roster.is_newest(of):
             s.fence(process, f"replaced by {of[0]}#{s.roster.newest[of[0]]}")
         elif (loss := s.roster.loss(of)) and not s.roster.ends_in_order(of):
             s.fence(process, f"its replica {loss}")

@@ -151,3 +151,39 @@ def test_a_donor_that_lags_is_asked_again_or_done_without(lesson):
     at.sites[1].server.log.end()
     learned = lesson.take(at, work, watch, step=5, trail=Trail(E1, 5))
     assert learned.step == 11
+
+
+def held(work, step):
+    for each in range(1, step + 1):
+        work.apply(each, gradient_of(each), (1.0,))
+
+
+def behind_a_trail(lesson):
+    """Return donors that keep gradients since 5, and lend what they have had since 9."""
+    at, work, watch = lesson(since=5)
+    at.go_on(4)
+    for site in at.sites:
+        site.server.publish(9, at.work.state(), note="1.4", fingerprint=at.work.fingerprint())
+    at.go_on(6)
+    return at, work, watch
+
+
+@pytest.mark.parametrize("step", [6, 9])
+def test_one_that_holds_a_state_whose_gradients_are_kept_takes_nothing_else(lesson, step):
+    at, work, watch = behind_a_trail(lesson)
+    held(work, step)
+    learned = lesson.take(at, work, watch, step=9, trail=Trail(E1, 9), held_step=step)
+    assert learned.fingerprint == work.fingerprint() == at.work.fingerprint()
+    assert watch.told == [("caught up", 15, 15 - step)]
+
+
+@pytest.mark.parametrize("why", ["older than the gradients", "other bits"])
+def test_a_state_that_does_not_lead_to_the_trail_is_fetched_and_the_trail_is_followed(lesson, why):
+    at, work, watch = behind_a_trail(lesson)
+    held(work, 3 if why == "older than the gradients" else 8)
+    if why == "other bits":
+        work.named["w"][7] += 1.0
+    step = work.step
+    learned = lesson.take(at, work, watch, step=9, trail=Trail(E1, 9), held_step=step)
+    assert learned.fingerprint == work.fingerprint() == at.work.fingerprint()
+    assert watch.told == [("learned", 9), ("caught up", 15, 6)]

@@ -185,13 +185,16 @@ class MemberThread:
         service: ServiceProcess,
         name: str,
         *,
+        rank: int = 0,
         incarnation: int = 0,
         agent: FakeAgent | None = None,
+        **seat: Any,
     ) -> None:
-        member = MemberId(name, 0, incarnation)
-        self.process_id = f"host/{member}"
-        self.seat = Seat(
-            member, 1, f"unix:/{name}", agent.address if agent else "", self.process_id
+        member = MemberId(name, rank, incarnation)
+        self.process_id = seat.pop("process_id", f"host/{member}")
+        address = agent.address if agent else ""
+        self.seat = msgspec.structs.replace(
+            Seat(member, 1, f"unix:/{name}", address, self.process_id), **seat
         )
         self.report = StepReport(0, "seed")
         if agent is not None:
@@ -260,8 +263,8 @@ class Members:
         self.service, self.agent = service, agent
         self.all: list[MemberThread] = []
 
-    def add(self, name: str, incarnation: int = 0) -> MemberThread:
-        member = MemberThread(self.service, name, incarnation=incarnation, agent=self.agent)
+    def add(self, name: str, incarnation: int = 0, **more: Any) -> MemberThread:
+        member = MemberThread(self.service, name, incarnation=incarnation, agent=self.agent, **more)
         self.all.append(member)
         return member
 

@@ -145,8 +145,8 @@ def learner_of(member: MemberId, *donors: MemberId) -> Learner:
 def test_a_learner_fetches_and_joins_with_what_it_got():
     member = machine()
     pupil = learner_of(A, B, C)
-    told = announce(E1, (B, C), 7, learners=(pupil,), hold=True)
-    assert drive(member, Started(), told) == (Learn(E1, 7, pupil),)
+    told = announce(E1, (B, C), 7, learners=(pupil,), hold=True, lineage_term=1)
+    assert drive(member, Started(), told) == (Learn(E1, 7, pupil, 1),)
     (join,) = drive(member, Learned(E1, 7, "f7", Epoch(1, 0)))
     assert (join.report.committed_step, join.report.fingerprint) == (7, "f7")
     assert join.report.committed_epoch == Epoch(1, 0)
@@ -241,7 +241,7 @@ def test_one_that_caught_up_fetches_only_what_is_missing():
     assert caught_up(member).lineage_term == 1
     told = announce(E2, (B, C), 10, learners=(learner_of(A, B),), hold=True, lineage_term=1)
     (order,) = drive(member, told)
-    assert order == Learn(E2, 10, learner_of(A, B), 1, 9)
+    assert order == Learn(E2, 10, learner_of(A, B), 1, 9, Epoch(1, 0))
     (join,) = drive(member, Learned(E2, 10, "f10", Epoch(1, 1)))
     assert not join.report.caught_up
 
@@ -251,9 +251,8 @@ def test_one_that_caught_up_fetches_only_what_is_missing():
     [
         announce(E2, (B, C), 10, learners=(learner_of(A, B),), hold=True, lineage_term=2),
         announce(E2, (B, C), 8, learners=(learner_of(A, B),), hold=True, lineage_term=1),
-        announce(E2, (B, C), 12, learners=(trail_of(A, B, step=12),), lineage_term=1),
     ],
-    ids=["of another lineage", "ahead of the members", "behind the beginning of a trail"],
+    ids=["of another lineage", "ahead of the members"],
 )
 def test_a_state_from_which_no_gradient_leads_on_is_fetched_anew(told):
     member = machine()
@@ -262,13 +261,19 @@ def test_a_state_from_which_no_gradient_leads_on_is_fetched_anew(told):
     assert order.held_step is None
 
 
-def test_only_a_state_that_was_learned_on_the_way_is_led_on_from():
-    """One that went its own way may have bits of its own."""
-    member = voting(total_steps=20)
-    drive(member, VotesBroken(E1, 1, "lost c", ballots(A, B)))
-    told = announce(E2, (B, C), 10, learners=(learner_of(A, B),), hold=True)
-    _, order = drive(member, told)
-    assert order.held_step is None
+@pytest.mark.parametrize("trails", [False, True])
+def test_a_committed_state_that_fell_behind_is_led_on_from_if_the_donors_can(trails):
+    """It may have bits of its own: it is held against the donors' before it counts."""
+    member = machine(total_steps=20)
+    entered = announce(E1, (A, B, C), 0, lineage_term=1)
+    drive(member, Started(), entered, Aborted(E1, "a rank is lost"))
+    pupil = trail_of(A, B, epoch=E2, step=10) if trails else learner_of(A, B)
+    told = announce(E2, (B, C), 10, learners=(pupil,), hold=not trails, lineage_term=1)
+    *_, order = drive(member, told)
+    assert (order.step, order.held_step) == (10, 0)
+
+
+def test_one_that_entered_has_caught_up_no_more():
     member = machine(total_steps=20)
     caught_up(member)
     entered = announce(E2, (A, B, C), 9, lineage_term=1)
@@ -335,3 +340,13 @@ def test_a_checkpoint_that_cannot_be_loaded_is_no_longer_offered():
     (join,) = drive(member, Started(), told, RestoreFailed(E1, "damaged", 2))
     assert join.report.restorable_step == 2
     assert join.report.fingerprint == ""
+
+
+def test_a_lesson_that_is_broken_off_leaves_the_committed_state_that_it_came_to():
+    for broken in (Aborted, LearnFailed):
+        member = machine(total_steps=20)
+        told = announce(E1, (B, C), 7, learners=(trail_of(A, B),), lineage_term=1)
+        held = Learned(E1, 9, "f9", Epoch(1, 0))
+        (join,) = drive(member, Started(), told, broken(E1, "b died", held=held))
+        assert (join.report.committed_step, join.report.fingerprint) == (9, "f9")
+        assert (join.report.lineage_term, join.report.caught_up) == (1, False)

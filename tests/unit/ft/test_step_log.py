@@ -3,9 +3,11 @@
 import pytest
 import torch
 
+from danaus.core.clock import Deadline
 from danaus.ft.snapshot import SnapshotRoom
 from danaus.ft.step_log import LoggedStep, StepLog, places_for, step_in
 from danaus.quorum.messages import Epoch
+from danaus.testing import ManualClock
 
 NUM_ELEMENTS = 100
 ENTRY_BYTES = 4 * NUM_ELEMENTS
@@ -119,3 +121,37 @@ def test_another_lineage_begins_anew_and_the_same_goes_on(log, room):
     log.begin(LINEAGE + 1, 4)
     assert (log.newest(LINEAGE), log.newest(LINEAGE + 1)) == (None, 4)
     assert room.free_bytes == 4 * ENTRY_BYTES
+
+
+def ahead(room, clock, *, free_bytes=0):
+    log = StepLog(room)
+    log.begin_ahead(LINEAGE, 5, until=Deadline.after(60.0, clock), free_bytes=free_bytes)
+    return log
+
+
+def test_what_is_kept_for_learners_that_are_yet_to_come_leaves_room_for_a_state(room):
+    log = ahead(room, ManualClock(), free_bytes=2 * ENTRY_BYTES)
+    keep(log, 6, 7, 8)
+    assert not kept(log, 6, 8)
+    assert kept(log, 7, 8)
+    assert room.free_bytes == 2 * ENTRY_BYTES
+    log.begin(LINEAGE, 8)  # they are there
+    keep(log, 9, 10)
+    assert kept(log, 7, 10)
+
+
+def test_learners_that_do_not_come_are_given_up(room):
+    clock = ManualClock()
+    log = ahead(room, clock)
+    keep(log, 6)
+    clock.advance(61.0)
+    assert log.copy(applied(7)) is None
+    assert room.free_bytes == room.room_bytes
+
+
+def test_learners_that_are_there_are_served_on_whoever_is_yet_to_come(log, room):
+    keep(log, 6)
+    until = Deadline.after(60.0, ManualClock())
+    log.begin_ahead(LINEAGE, 6, until=until, free_bytes=4 * ENTRY_BYTES)
+    keep(log, 7, 8)
+    assert kept(log, 6, 8)
