@@ -33,7 +33,7 @@ MAY_READ_THE_DAY = {
     "ft/scribe.py": "writes it beside each step of the ledger",
     "ft/managed_place.py": "gives an incarnation that was not used where the user names none",
     "app/training.py": "writes it beside the ledger's beginning",
-    "actor/runtime.py": "writes it into a failure",
+    "actor/wall_clock.py": "is written into a failure",
     "app/chaos_desk.py": "tells a campaign's lines from older ones of the journal",
     "app/chaos_view.py": "tells a campaign's lines from older ones of the journal",
     "quorum/service_options.py": "gives a term that was not used where nothing else names one",

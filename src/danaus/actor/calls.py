@@ -5,6 +5,7 @@ Owns ``MeshEndpoint``.  How answers are gathered is ``gathers``' work.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, Literal, NoReturn, ParamSpec, TypeVar, cast, overload
 
@@ -12,11 +13,10 @@ from danaus.actor.endpoints import EndpointSpec, undeclared_name
 from danaus.actor.faces import Endpoint
 from danaus.actor.future import Future
 from danaus.actor.gathers import Answer, Gather, Gathering, PortGather, StreamGather
-from danaus.actor.links import Parts
+from danaus.actor.links import NOT_SENT, Parts
 from danaus.actor.ports import Port
-from danaus.actor.process_messages import Deliver
 from danaus.actor.replies import Replies
-from danaus.actor.targets import Options, Target
+from danaus.actor.targets import Options, Target, Way
 from danaus.actor.value_mesh import Outcome, ValueMesh
 from danaus.core.errors import ConfigError, MessageTooLarge
 from danaus.wire.codec import own, pack
@@ -145,43 +145,37 @@ class MeshEndpoint(Endpoint[P, R]):
         return future
 
     def _post(self, parts: Parts, gather: Gathering | None) -> None:
-        target = self._target
-        runtime = target.runtime
-        context = runtime.context()
-        sender = f"{runtime.info.process_id} {context.actor_key or 'client'}"
-        if self._options.retries and isinstance(gather, Gather):
-            gather.again = lambda at: self._send_again(at, parts, gather, sender=sender)
-        # Numbers are given and messages handed over in one order (A-1).
-        with runtime.sending:
-            numbers = [runtime.numbering.next(sender, each) for each in target.receivers]
-            runtime.io.post(self._send, parts, gather, (sender, numbers))
+        """Send from this thread where that can be done now, else by the connections' loop.
 
-    def _send(
-        self, parts: Parts, gather: Gathering | None, numbered: tuple[str, list[int]]
-    ) -> None:
-        sender, numbers = numbered
-        if gather is not None:
-            gather.begin()
-        for at, number in enumerate(numbers):
-            self._send_one(at, parts, gather, numbered=(sender, number))
-
-    def _send_again(self, at: int, parts: Parts, gather: Gathering, *, sender: str) -> None:
+        A number that was given is sent in either case; how threads race does not matter (A-1).
+        """
         runtime = self._target.runtime
-        with runtime.sending:
-            number = runtime.numbering.next(sender, self._target.receivers[at])
-        self._send_one(at, parts, gather, numbered=(sender, number))
+        ways = self._target.ways(self._spec.name, runtime.context().actor_key)
+        if gather is not None:
+            if self._options.retries and isinstance(gather, Gather):
+                gather.again = lambda at: self._send_one(ways[at], parts, gather, at=at)
+            gather.begin()
+        for at, way in enumerate(ways):
+            link, number = way.link, next(way.numbers)
+            if link is not None:
+                pending = gather.point(at) if gather is not None else None
+                call = link.submit(way.key, parts, pending, number=number)
+                if call != NOT_SENT:
+                    if gather is not None:
+                        gather.posted(at, link, call)
+                    continue
+            runtime.io.post(self._send_numbered, (way, at, number), parts, gather)
 
-    def _send_one(
-        self, at: int, parts: Parts, gather: Gathering | None, *, numbered: tuple[str, int]
+    def _send_one(self, way: Way, parts: Parts, gather: Gathering | None, *, at: int) -> None:
+        self._send_numbered((way, at, next(way.numbers)), parts, gather)
+
+    def _send_numbered(
+        self, message: tuple[Way, int, int], parts: Parts, gather: Gathering | None
     ) -> None:
-        target = self._target
-        rank, incarnation = target.ranks[at], target.incarnations[at]
-
-        def build(call: int) -> Deliver:
-            return Deliver(call, target.mesh_id, rank, incarnation, *numbered, self._spec.name)
-
-        link = target.runtime.connections.link(target.refs[rank])
-        call = link.post(build, parts, gather.point(at) if gather is not None else None)
+        way, at, number = message
+        way.link = link = self._target.runtime.connections.link(way.ref)
+        pending = gather.point(at) if gather is not None else None
+        call = link.post(functools.partial(way.build, number=number), parts, pending)
         if gather is not None:
             gather.posted(at, link, call)
 

@@ -1,7 +1,8 @@
 """One actor in its process: its inbox, and where its code runs.
 
 Plain code runs on a thread of the actor's own, ``async`` code on the process's loop for users'
-code.  The cell itself lives on the connections' loop and only hands over.
+code.  Whichever thread has handled a message answers it and takes the next: the connections' loop
+only hands over what arrives, and what begins and ends an actor happens there.
 
 Invariants:
     A-1: messages of one sender are handled in the order of their numbers.
@@ -14,63 +15,38 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextvars
-import functools
-import inspect
 import queue
 import threading
-import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from danaus.actor.attempt import Attempt, exits
 from danaus.actor.contexts import Context, current
 from danaus.actor.endpoints import EndpointSpec, undeclared
 from danaus.actor.failure import Fault, MeshFailure
+from danaus.actor.hooks import Hooks
 from danaus.actor.identity import ProcessRef
 from danaus.actor.links import Live, Peer
-from danaus.actor.loop_thread import LoopThread
 from danaus.actor.ordering import HoldBack
 from danaus.actor.portable import packed_exception
 from danaus.actor.ports import Port, PortTable, Reply
 from danaus.actor.process_messages import Deliver, Gone, ProcessMessage, Raised, Returned
-from danaus.core.clock import Clock
+from danaus.actor.work import CodeHost, Work, fault_of, guarded
 from danaus.wire.codec import own, pack, unpack
 from danaus.wire.frame import Buffer
 
 
-class CellHost(Protocol):
+class CellHost(CodeHost, Protocol):
     """The process, as a cell sees it."""
 
-    io: LoopThread
-    wall_clock: Clock
     ports: PortTable
-
-    @property
-    def user_loop(self) -> LoopThread:
-        """The loop for users' ``async`` code."""
 
     def actor_failed(self, cell: ActorCell, fault: Fault, fatal: bool) -> None:
         """An endpoint raised with nobody waiting, or the constructor raised."""
 
-    def process_should_end(self, code: int) -> None:
-        """An endpoint called ``sys.exit``."""
-
-
-@dataclass(eq=False)
-class Work:
-    """One message on its way through the actor."""
-
-    message: Deliver
-    parts: Sequence[Buffer]
-    peer: Peer
-    spec: EndpointSpec | None = None
-    is_cancelled: bool = False
-    task: asyncio.Task[Any] | None = None
-
 
 class ActorCell:
-    """One actor; all methods run on the connections' loop.
+    """One actor; methods without an underscore run on the connections' loop.
 
     Args:
         host: The process.
@@ -85,12 +61,14 @@ class ActorCell:
         self._host = host
         self._instance: Any = None
         self._endpoints: dict[str, EndpointSpec] = {}
+        self._lock = threading.Lock()  # of the following five
         self._order: HoldBack[Work] = HoldBack()
         self._waiting: collections.deque[Work] = collections.deque()
         self._running: set[Work] = set()
         self._is_busy = True  # until the constructor has returned
         self._closing: Callable[[], None] | None = None
-        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Work | Callable[[], None] | None] = queue.SimpleQueue()
+        self._hooks = Hooks(host, self._jobs.put)
         self._thread = threading.Thread(target=self._run_jobs, name=self.name, daemon=True)
         self._thread.start()
 
@@ -111,14 +89,14 @@ class ActorCell:
                 self._enter_context()
                 self._instance.__init__(*args, **kwargs)
             if attempt.error is not None:
-                fault = _fault(self, "__init__", attempt.error)
+                fault = fault_of(attempt.error, self._host.wall_clock.now())
                 self._host.io.post(self._not_constructed, call, fault)
             else:
                 self._host.io.post(
                     self._constructed, call, dict(type(self._instance).__endpoints__)
                 )
 
-        self._jobs.put(_guarded(job, self._host))
+        self._jobs.put(job)
 
     def _enter_context(self) -> None:
         """Make every later job on the actor's thread run as this actor."""
@@ -131,7 +109,8 @@ class ActorCell:
     def _constructed(self, call: int, endpoints: dict[str, EndpointSpec]) -> None:
         self._endpoints = endpoints
         self.owner.send(Returned(call))
-        self._is_busy = False
+        with self._lock:
+            self._is_busy = False
         self._pump()
 
     def _not_constructed(self, call: int, fault: Fault) -> None:
@@ -145,14 +124,22 @@ class ActorCell:
 
     # -- messages ------------------------------------------------------------------------------
 
-    def deliver(self, message: Deliver, parts: Sequence[Buffer], peer: Peer) -> None:
-        """Take a message."""
-        work = Work(message, parts, peer)
-        if self.gone_why or self._closing is not None:
+    def deliver(self, messages: Sequence[tuple[Deliver, Sequence[Buffer]]], peer: Peer) -> None:
+        """Take messages that arrived together."""
+        refused: list[Work] = []
+        with self._lock:
+            refuse = self.gone_why or self._closing is not None
+            for message, parts in messages:
+                work = Work(message, parts, peer)
+                if refuse:
+                    refused.append(work)
+                elif self._order.is_due(message.sender, message.number):
+                    self._waiting.append(work)
+                else:
+                    ready = self._order.accept(message.sender, message.number, work)
+                    self._waiting.extend(ready)
+        for work in refused:
             self._refuse(work, self.gone_why or "it is being stopped")
-            return
-        for ready in self._order.accept(message.sender, message.number, work):
-            self._waiting.append(ready)
         self._pump()
 
     def skip(self, sender: str, number: int) -> None:
@@ -161,7 +148,9 @@ class ActorCell:
 
     def cancel(self, peer: Peer, call: int) -> None:
         """Give up a message that waits or runs; a plain endpoint that runs goes on unheard."""
-        for work in [*self._waiting, *self._running]:
+        with self._lock:
+            works = [*self._waiting, *self._running]
+        for work in works:
             if work.peer == peer and work.message.call == call:
                 work.is_cancelled = True
                 if work.task is not None:
@@ -170,8 +159,9 @@ class ActorCell:
 
     def refuse_all(self, why: str) -> None:
         """Be gone: answer whatever waits, and all that comes, with ``Gone``."""
-        self.gone_why = why
-        waiting, self._waiting = list(self._waiting), collections.deque()
+        with self._lock:
+            self.gone_why = why
+            waiting, self._waiting = list(self._waiting), collections.deque()
         for work in waiting:
             self._refuse(work, why)
 
@@ -179,7 +169,32 @@ class ActorCell:
         if work.message.call:
             work.peer.send(Gone(work.message.call, self.name, why))
 
-    def _pump(self) -> None:
+    def _pump(self, done: Work | None = None) -> Work | None:
+        """Start what may start now; return what the actor's own thread is to go on with.
+
+        Args:
+            done: What has just ended, on the thread that this is.
+        """
+        on_actors_thread = done is not None and done.is_plain
+        own: Work | None = None
+        with self._lock:
+            if done is not None:
+                self._running.discard(done)
+                if done.spec is None or not done.spec.concurrent:
+                    self._is_busy = False
+            for work in self._startable():
+                if on_actors_thread and work.is_plain:
+                    own = work  # the only one: it keeps others from starting
+                else:
+                    self._start(work)
+            ended = self._closing is not None and not (self._running or self._waiting)
+        if ended:
+            self._host.io.post(self._drained)
+        return own
+
+    def _startable(self) -> list[Work]:
+        """Take what may start now from what waits; with ``_lock`` held."""
+        ready: list[Work] = []
         while self._waiting:
             work = self._waiting[0]
             if work.is_cancelled:  # it must not hold up what may start beside what runs
@@ -189,13 +204,16 @@ class ActorCell:
             spec = work.spec = self._endpoints.get(name) or undeclared(self._instance, name)
             concurrent = spec is not None and spec.concurrent
             if self._is_busy and not concurrent:
-                return
+                break
             self._waiting.popleft()
             self._running.add(work)
             self._is_busy = self._is_busy or not concurrent
-            self._start(work)
-        if self._closing is not None and not self._running:
-            closing, self._closing = self._closing, None
+            ready.append(work)
+        return ready
+
+    def _drained(self) -> None:
+        closing, self._closing = self._closing, None
+        if closing is not None:
             self.refuse_all("it was stopped")
             closing()
 
@@ -203,32 +221,43 @@ class ActorCell:
         spec = work.spec
         if spec is not None and spec.is_async:
             self._host.user_loop.post(self._start_task, work)
-        elif spec is not None and spec.concurrent:
+        elif work.is_plain:
+            self._jobs.put(work)
+        else:
             threading.Thread(
                 target=contextvars.copy_context().run,
-                args=(self._in_context, _guarded(lambda: self._run_plain(work), self._host)),
-                name=f"{self.name}.{spec.name}",
+                args=(self._in_context, self._guarded(lambda: self._run_plain(work))),
+                name=f"{self.name}.{work.message.endpoint}",
                 daemon=True,
             ).start()
-        else:
-            self._jobs.put(_guarded(lambda: self._run_plain(work), self._host))
 
-    def _finished(self, work: Work, answer: ProcessMessage | None, parts: Sequence[Buffer]) -> None:
-        self._running.discard(work)
-        if work.spec is None or not work.spec.concurrent:
-            self._is_busy = False
-        if answer is not None and work.message.call and not work.is_cancelled:
-            work.peer.send(answer, parts)
-        self._pump()
+    def _finished(
+        self, work: Work, answer: ProcessMessage | None, parts: Sequence[Buffer]
+    ) -> Work | None:
+        """Answer, and start what follows; return what the actor's own thread is to go on with.
 
-    def _failed(self, work: Work, fault: Fault) -> None:
+        Args:
+            work: What has run.
+            answer: None: it returned ``parts``, if any; its port answers otherwise.
+            parts: Of the answer.
+        """
+        call = work.message.call
+        if call and not work.is_cancelled:
+            if answer is not None:
+                work.peer.send(answer, parts)
+            elif parts:
+                work.peer.answer(call, parts, more=bool(self._waiting))
+        return self._pump(work)
+
+    def _failed(self, work: Work, fault: Fault) -> Work | None:
         endpoint, call = work.message.endpoint, work.message.call
         if work.spec is not None and work.spec.explicit_port:
             call = call if self._host.ports.forget(work.peer, call) else 0  # answered before
         answer = Raised(call, self.name, endpoint, fault.reason, fault.traceback)
-        self._finished(work, answer, packed_exception(fault.exception))
+        following = self._finished(work, answer, packed_exception(fault.exception))
         if not call and not work.is_cancelled:
-            self._host.actor_failed(self, fault, fatal=False)
+            self._host.io.post(self._host.actor_failed, self, fault, False)
+        return following
 
     # -- running users' code -------------------------------------------------------------------
 
@@ -236,23 +265,31 @@ class ActorCell:
         current.set(self.context)
         job()
 
-    def _run_plain(self, work: Work) -> None:
-        if work.is_cancelled:
-            self._host.io.post(self._finished, work, Returned(0), ())
-            return
+    def _run_plain(self, work: Work) -> Work | None:
+        """Run a plain endpoint; return what the actor's own thread is to go on with."""
         parts: Sequence[Buffer] = ()
+        if work.is_cancelled:
+            return self._finished(work, None, parts)
         with Attempt() as attempt:
             method, args, kwargs = self._opened(work)
-            parts = own(pack(method(*args, **kwargs)))
-        self._post_end(work, parts, attempt.error)
+            parts = self._packed(work, method(self._instance, *args, **kwargs))
+        return self._ended(work, parts, attempt.error)
 
-    def _post_end(self, work: Work, parts: Sequence[Buffer], error: Exception | None) -> None:
-        if error is None and work.spec is not None and work.spec.explicit_port:
-            self._host.io.post(self._finished, work, None, ())  # its port answers
-        elif error is not None:
-            self._host.io.post(self._failed, work, _fault(self, work.message.endpoint, error))
-        else:
-            self._host.io.post(self._finished, work, Returned(work.message.call), parts)
+    def _ended(self, work: Work, parts: Sequence[Buffer], error: Exception | None) -> Work | None:
+        """Have it answered; return what the actor's own thread is to go on with."""
+        if error is None:
+            return self._finished(work, None, parts)
+        fault = fault_of(error, self._host.wall_clock.now())
+        if work.spec is None or not work.spec.explicit_port:
+            return self._failed(work, fault)
+        # What it has sent to its port goes by the connections' loop, and counts if it was before.
+        self._host.io.post(self._failed_with_port, work, fault)
+        return None
+
+    def _failed_with_port(self, work: Work, fault: Fault) -> None:
+        following = self._failed(work, fault)
+        if following is not None:
+            self._jobs.put(following)
 
     def _start_task(self, work: Work) -> None:
         """Begin an ``async`` endpoint; on the loop for users' code, in order."""
@@ -263,15 +300,15 @@ class ActorCell:
     async def _run_async(self, work: Work) -> None:
         # Known from here on only: a task that is cancelled before it runs would end unheard.
         work.task = asyncio.current_task()
-        if work.is_cancelled:
-            self._host.io.post(self._finished, work, Returned(0), ())
-            return
         parts: Sequence[Buffer] = ()
+        if work.is_cancelled:
+            self._finished(work, None, parts)
+            return
         with exits(self._host.process_should_end):
             with Attempt() as attempt:
                 method, args, kwargs = self._opened(work)
-                parts = own(pack(await method(*args, **kwargs)))
-            self._post_end(work, parts, attempt.error)
+                parts = self._packed(work, await method(self._instance, *args, **kwargs))
+            self._ended(work, parts, attempt.error)
 
     def _opened(self, work: Work) -> tuple[Callable[..., Any], Any, Any]:
         if work.spec is None:
@@ -282,7 +319,12 @@ class ActorCell:
         args, kwargs = unpack(work.parts)
         if work.spec.explicit_port:
             args = (self._response_port(work), *args)
-        return functools.partial(work.spec.function, self._instance), args, kwargs
+        return work.spec.function, args, kwargs
+
+    def _packed(self, work: Work, value: object) -> Sequence[Buffer]:
+        """Return the parts of a value; none where a port answers."""
+        with_port = work.spec is not None and work.spec.explicit_port
+        return () if with_port else own(pack(value))
 
     def _response_port(self, work: Work) -> Port[Any]:
         call = work.message.call
@@ -292,7 +334,13 @@ class ActorCell:
 
     def _run_jobs(self) -> None:
         while (job := self._jobs.get()) is not None:
-            job()
+            with exits(self._host.process_should_end):
+                if isinstance(job, Work):
+                    following: Work | None = job
+                    while following is not None:
+                        following = self._run_plain(following)
+                else:
+                    job()
 
     # -- hooks and the end ---------------------------------------------------------------------
 
@@ -300,11 +348,14 @@ class ActorCell:
         self, failure: MeshFailure, answered: Callable[[bool, Fault | None], None]
     ) -> None:
         """Run ``__supervise__`` beside whatever runs; ``answered`` is called on this loop."""
-        self._run_hook("__supervise__", (failure,), lambda v, f: answered(bool(v), f))
+        self._hooks.run(
+            self.context, "__supervise__", failure, then=lambda v, f: answered(bool(v), f)
+        )
 
     def drain(self, then: Callable[[], None]) -> None:
         """Take no new message, finish those at hand, then call ``then`` on this loop."""
-        self._closing = then
+        with self._lock:
+            self._closing = then
         self._pump()
 
     def clean_up(self, then: Callable[[Fault | None], None]) -> None:
@@ -314,83 +365,16 @@ class ActorCell:
             self.end_thread()
             then(fault)
 
-        self._run_hook("__cleanup__", (None,), ended)
+        self._hooks.run(self.context, "__cleanup__", None, then=ended)
 
     def end_thread(self) -> None:
         """Let the actor's thread end once it has done what it was given."""
         self._jobs.put(None)
 
-    def _run_hook(
-        self, name: str, args: tuple[Any, ...], then: Callable[[Any, Fault | None], None]
-    ) -> None:
-        hook = getattr(self._instance, name, None)
-        if hook is None:
-            then(None, None)
-            return
-        on_loop = all(spec.is_async for spec in self._endpoints.values()) and self._endpoints
-        if inspect.iscoroutinefunction(hook) or on_loop:
-            # A plain hook of an actor that is async otherwise runs where its other code does.
-            self._host.user_loop.start(self._hook_async(hook, args, then), name)
-            return
-
-        def job() -> None:
-            current.set(self.context)
-            value = None
-            with Attempt() as attempt:
-                value = hook(*args)
-            self._host.io.post(then, value, _maybe_fault(self, name, attempt.error))
-
-        if name == "__cleanup__":
-            self._jobs.put(_guarded(job, self._host))
-        else:
-            # Not on the actor's thread: an endpoint may be running there, for hours.
-            threading.Thread(target=_guarded(job, self._host), name=name, daemon=True).start()
-
-    async def _hook_async(
-        self,
-        hook: Callable[..., Any],
-        args: tuple[Any, ...],
-        then: Callable[[Any, Fault | None], None],
-    ) -> None:
-        current.set(self.context)
-        value = None
-        with exits(self._host.process_should_end):
-            with Attempt() as attempt:
-                value = hook(*args)
-                if inspect.isawaitable(value):
-                    value = await value
-            self._host.io.post(then, value, _maybe_fault(self, hook.__name__, attempt.error))
+    def _guarded(self, job: Callable[[], object]) -> Callable[[], None]:
+        return guarded(job, self._host.process_should_end)
 
 
 def _constructor_of(parts: Sequence[Buffer]) -> Any:
     first = parts[0]
     return first.value if isinstance(first, Live) else unpack(parts)
-
-
-def _guarded(job: Callable[[], None], host: CellHost) -> Callable[[], None]:
-    """Return ``job`` as run on a thread of ours: ``sys.exit`` there ends the process."""
-
-    def run() -> None:
-        with exits(host.process_should_end):
-            job()
-
-    return run
-
-
-def _fault(cell: ActorCell, endpoint: str, error: Exception) -> Fault:
-    """Return what an exception in users' code means, with its traceback from their frame on."""
-    frames = error.__traceback__
-    if frames is not None and frames.tb_next is not None:
-        frames = frames.tb_next
-    text = "".join(traceback.format_exception(type(error), error, frames))
-    return Fault(
-        kind="exception",
-        reason=f"{type(error).__name__}: {error}",
-        exception=error,
-        traceback=text,
-        time_s=cell._host.wall_clock.now(),
-    )
-
-
-def _maybe_fault(cell: ActorCell, name: str, error: Exception | None) -> Fault | None:
-    return None if error is None else _fault(cell, name, error)

@@ -16,10 +16,11 @@ from danaus.actor.contexts import ProcessInfo
 from danaus.actor.failure import Fault
 from danaus.actor.generations import Generations
 from danaus.actor.identity import HostRef, ProcessRef, job_of
-from danaus.actor.links import Link, LinkUser, LocalLink, ProcessLink, SessionPeer
+from danaus.actor.links import Link, LinkUser, LocalLink
 from danaus.actor.loop_thread import LoopThread
 from danaus.actor.owned import host_of
-from danaus.actor.process_messages import CODEC
+from danaus.actor.process_link import ProcessLink
+from danaus.actor.session_peer import SessionPeer
 from danaus.actor.supervision_messages import ProcessName
 from danaus.core.errors import ConfigError, DanausError
 from danaus.wire.address import Address
@@ -183,17 +184,7 @@ class Connections:
             return
         if not self._generations.admit(job, hello.generation, session):
             return
-        peer = SessionPeer(session, hello, job)
-
-        def arrived(parts: list[bytearray]) -> None:
-            try:
-                message = CODEC.decode(parts[0], hello.process_id)
-            except DanausError as error:
-                session.end(str(error))
-                return
-            self._user.take_request(message, parts[1:], peer)
-
-        session.on_message = arrived
+        SessionPeer(session, hello, job, user=self._user)
 
     # -- agents --------------------------------------------------------------------------------
 

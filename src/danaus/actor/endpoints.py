@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import math
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import (
@@ -73,6 +74,10 @@ class EndpointSpec:
     def check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise ``TypeError`` unless the endpoint can be called with these arguments."""
         given = (None, None, *args) if self.explicit_port else (None, *args)
+        if not kwargs:
+            fewest, most = _positional(self.function)
+            if fewest <= len(given) <= most:
+                return
         try:
             _signature(self.function).bind(*given, **kwargs)
         except TypeError as error:
@@ -82,6 +87,20 @@ class EndpointSpec:
 @functools.lru_cache(maxsize=4096)
 def _signature(function: Callable[..., Any]) -> inspect.Signature:
     return inspect.signature(function)
+
+
+@functools.lru_cache(maxsize=4096)
+def _positional(function: Callable[..., Any]) -> tuple[int, float]:
+    """Return how many arguments, all without names, are right in any case."""
+    fewest, most = 0, 0.0
+    for each in _signature(function).parameters.values():
+        if each.kind is each.VAR_POSITIONAL:
+            most = math.inf
+        elif each.kind is each.KEYWORD_ONLY and each.default is each.empty:
+            return 0, -1.0  # none: a name is needed
+        elif each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD):
+            fewest, most = fewest + (each.default is each.empty), most + 1
+    return fewest, most
 
 
 @functools.lru_cache(maxsize=4096)

@@ -7,12 +7,12 @@ and from any event loop (``await``), more than once.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar, cast
 
 from danaus.actor.attempt import Attempt
+from danaus.actor.handover import handover_to
 from danaus.core.errors import DeadlinePassed
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ class Future(Generic[T]):
         self._on_cancel = on_cancel
         self._lock = threading.Lock()
         self._is_settled = False
-        self._waiters: threading.Event | None = None
+        self._waiters: list[threading.Lock] = []  # each held until the future is settled
         self._value: T | None = None
         self._error: BaseException | None = None
         self._callbacks: list[Callable[[Future[T]], None]] = []
@@ -88,10 +88,10 @@ class Future(Generic[T]):
                 return False
             self._value, self._error = value, error
             self._is_settled = True
-            waiters = self._waiters
+            waiters, self._waiters = self._waiters, []
             callbacks, self._callbacks = self._callbacks, []
-        if waiters is not None:
-            waiters.set()
+        for waiter in waiters:
+            waiter.release()
         for callback in callbacks:
             callback(self)
         return True
@@ -99,15 +99,15 @@ class Future(Generic[T]):
     def _wait(self, limit_s: float | None) -> None:
         if self._is_settled:
             return
+        waiter = threading.Lock()  # wakes a thread in half the time of an event
+        waiter.acquire()
         with self._lock:
-            # Made only where a thread waits: most futures are awaited or settled by then.
-            if self._waiters is None:
-                self._waiters = threading.Event()
             if self.done():
-                self._waiters.set()
+                return
+            self._waiters.append(waiter)
             self._num_waiting += 1
         try:
-            if not self._waiters.wait(limit_s):
+            if not waiter.acquire(timeout=-1 if limit_s is None else max(0.0, limit_s)):
                 raise DeadlinePassed(waited_for=self.what, limit_s=limit_s or 0.0)
         finally:
             with self._lock:
@@ -165,15 +165,13 @@ class Future(Generic[T]):
         Cancelling it cancels the call, unless somebody else still waits for it.
         """
         loop = asyncio.get_running_loop()
+        handover = handover_to(loop)
         mirror: asyncio.Future[T] = loop.create_future()
         with self._lock:
             self._num_waiting += 1
 
         def forward(_: Future[T]) -> None:
-            try:
-                loop.call_soon_threadsafe(copy)
-            except RuntimeError:
-                pass  # that loop has ended, nobody waits any more
+            handover.post(copy)
 
         def copy() -> None:
             if mirror.done():
@@ -199,14 +197,9 @@ class Future(Generic[T]):
 
     async def wait(self) -> None:
         """Wait until it is settled, whatever with."""
-        loop = asyncio.get_running_loop()
+        handover = handover_to(asyncio.get_running_loop())
         settled = asyncio.Event()
-
-        def wake(_: Future[T]) -> None:
-            with contextlib.suppress(RuntimeError):  # that loop has ended
-                loop.call_soon_threadsafe(settled.set)
-
-        self.add_done_callback(wake)
+        self.add_done_callback(lambda _: handover.post(settled.set))
         await settled.wait()
 
     def __await__(self) -> Generator[Any, None, T]:

@@ -1,4 +1,4 @@
-"""The answers to one call, as they come in (A-4, A-5); on the connections' loop.
+"""The answers to one call, as they come in (A-4, A-5); on the connections' loop, but for its start.
 
 Owns ``Gather`` (all answers, then the future), ``StreamGather`` (a future for each) and
 ``PortGather`` (on to a port).  Answers are unpacked on the thread that asks for them.
@@ -30,13 +30,13 @@ class Gathering(Protocol):
     """Who waits for the answers to one call."""
 
     def begin(self) -> None:
-        """The call is about to be sent."""
+        """The call is about to be sent; from any thread."""
 
     def point(self, at: int) -> Pending:
         """Return who waits for the answer of one point."""
 
     def posted(self, at: int, link: Link, call: int) -> None:
-        """The message to one point was handed to its link under this number."""
+        """The message to one point was handed to its link under this number; from any thread."""
 
 
 class Gather:
@@ -68,8 +68,11 @@ class Gather:
     def begin(self) -> None:
         """Start the clock."""
         if self._options.timeout_s is not None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(self._options.timeout_s, self._expire)
+            self._target.runtime.io.post(self._start_clock, self._options.timeout_s)
+
+    def _start_clock(self, timeout_s: float) -> None:
+        if self._left and not self._is_cancelled:
+            self._timer = asyncio.get_running_loop().call_later(timeout_s, self._expire)
 
     def point(self, at: int) -> PointPending:
         """Return who waits for the answer of one point."""
@@ -80,7 +83,7 @@ class Gather:
         if self._answers[at] is None:
             self._posted[at] = (link, call)
             if self._is_cancelled:
-                link.cancel(call)
+                self._target.runtime.io.post(link.cancel, call)
 
     def name_of(self, at: int) -> str:
         """Return the actor's name and place."""
@@ -99,6 +102,8 @@ class Gather:
 
     def lost(self, at: int, error: DanausError) -> None:
         """One point will not answer: try again, or that is its answer."""
+        if self._answers[at] is not None:
+            return
         tries = self._retried.get(at, 0)
         if tries < self._options.retries and self.again is not None and not self._is_cancelled:
             self._retried[at] = tries + 1
@@ -124,7 +129,7 @@ class Gather:
 
     def _cancel_posted(self) -> None:
         posted, self._posted = self._posted, {}
-        for link, call in posted.values():
+        for link, call in list(posted.values()):  # the caller's thread may add to it still
             link.cancel(call)
 
     def _expire(self) -> None:

@@ -6,6 +6,7 @@ On the connections' loop.  Supervision decides when an actor may clean up; see `
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -124,8 +125,8 @@ class Hosting:
         cell.construct(parts, message.call)
         for sender, number in self._refused.pop(key, {}).items():
             cell.skip(sender, number)
-        for early in self._early.pop(key, ()):
-            cell.deliver(*early)
+        for early, its_parts, its_peer in self._early.pop(key, ()):
+            cell.deliver([(early, its_parts)], its_peer)
 
     def _adopt(self, message: AdoptActor, peer: Peer) -> None:
         """Let an actor have another owner, since the one that it had was started again (A-12)."""
@@ -161,13 +162,23 @@ class Hosting:
 
     # -- messages ------------------------------------------------------------------------------
 
+    def deliver_many(self, messages: list[tuple[Deliver, Parts]], peer: Peer) -> None:
+        """Hand messages that arrived together to their actors, each run for one of them at once."""
+        for (mesh_id, rank, incarnation), run in itertools.groupby(messages, _receiver):
+            cell = self._cells.get(ActorKey(mesh_id, rank))
+            if cell is not None and incarnation == self._process.info.incarnation:
+                cell.deliver(list(run), peer)
+                continue
+            for message, parts in run:
+                self._deliver(message, parts, peer)
+
     def _deliver(self, message: Deliver, parts: Parts, peer: Peer) -> None:
         key = ActorKey(message.mesh_id, message.rank)
         cell = self._cells.get(key)
         if message.incarnation != self._process.info.incarnation:
             _refuse(message, peer, f"the message is for incarnation {message.incarnation}")
         elif cell is not None:
-            cell.deliver(message, parts, peer)
+            cell.deliver([(message, parts)], peer)
         elif key in self._past:
             _refuse(message, peer, self._past[key])
         else:
@@ -242,6 +253,11 @@ class Hosting:
         self._past[key] = why
         while len(self._past) > _REMEMBERED:
             self._past.popitem(last=False)
+
+
+def _receiver(delivery: tuple[Deliver, Parts]) -> tuple[str, int, int]:
+    message = delivery[0]
+    return message.mesh_id, message.rank, message.incarnation
 
 
 def _refuse(message: Deliver, peer: Peer, why: str) -> None:

@@ -61,6 +61,9 @@ class LoopThread:
             if self._is_woken or self._stopped:
                 return
             self._is_woken = True
+        if threading.get_ident() == self._thread.ident:
+            self.loop.call_soon(self._run_posted)
+            return
         try:
             self.loop.call_soon_threadsafe(self._run_posted)
         except RuntimeError:

@@ -7,7 +7,9 @@ messages once and in order.
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
@@ -19,6 +21,13 @@ class HoldBack(Generic[Item]):
     def __init__(self) -> None:
         self._due: defaultdict[str, int] = defaultdict(lambda: 1)
         self._early: defaultdict[str, dict[int, Item]] = defaultdict(dict)
+
+    def is_due(self, sender: str, number: int) -> bool:
+        """Take one arrival if it is just the next and nothing waits for it: the usual case."""
+        if self._due[sender] != number or self._early.get(sender):
+            return False
+        self._due[sender] = number + 1
+        return True
 
     def accept(self, sender: str, number: int, item: Item) -> list[Item]:
         """Take one arrival; return what may be handled now, in order.
@@ -46,13 +55,15 @@ class HoldBack(Generic[Item]):
 
 
 class Numbering:
-    """The sending side: the next number for each receiver."""
+    """The sending side: what numbers messages to each receiver; from any thread."""
 
     def __init__(self) -> None:
-        self._last: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self._counters: dict[tuple[str, str], Iterator[int]] = {}
+
+    def counter(self, sender: str, receiver: str) -> Iterator[int]:
+        """Return what yields the numbers of messages from ``sender`` to ``receiver``, from 1."""
+        return self._counters.setdefault((sender, receiver), itertools.count(1))
 
     def next(self, sender: str, receiver: str) -> int:
         """Return the number of the next message from ``sender`` to ``receiver``."""
-        key = (sender, receiver)
-        self._last[key] += 1
-        return self._last[key]
+        return next(self.counter(sender, receiver))

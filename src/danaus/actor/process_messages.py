@@ -44,6 +44,27 @@ class Deliver(msgspec.Struct, frozen=True, tag="deliver", array_like=True):
     endpoint: str
 
 
+class Route(msgspec.Struct, frozen=True, array_like=True):
+    """What many messages of a session have in common, said once: see ``Deliver``."""
+
+    number: int
+    mesh_id: str
+    rank: int
+    incarnation: int
+    sender: str
+    endpoint: str
+
+
+class DeliverMany(msgspec.Struct, frozen=True, tag="many", array_like=True):
+    """Small messages together: ``(route, call, number, arguments)`` each, in order.
+
+    ``routes`` are those that no earlier message of the session has named.
+    """
+
+    routes: list[Route]
+    messages: list[tuple[int, int, int, bytes]]
+
+
 class CancelCall(msgspec.Struct, frozen=True, tag="cancel", array_like=True):
     """Nobody waits any more for the answer to this ``Deliver`` of the same session."""
 
@@ -74,6 +95,12 @@ class Returned(msgspec.Struct, frozen=True, tag="returned", array_like=True):
     """The answer to ``call``; parts: the value."""
 
     call: int
+
+
+class ReturnedMany(msgspec.Struct, frozen=True, tag="values", array_like=True):
+    """Small answers together: ``(call, value)`` each."""
+
+    values: list[tuple[int, bytes]]
 
 
 class Raised(msgspec.Struct, frozen=True, tag="raised", array_like=True):
@@ -144,13 +171,14 @@ Request = (
     SpawnActor
     | AdoptActor
     | Deliver
+    | DeliverMany
     | CancelCall
     | StopActor
     | SetLogLevel
     | PortValue
     | PortRaised
 )
-Answer = Returned | Raised | Gone | ActorFailed | FailurePassedUp
+Answer = Returned | ReturnedMany | Raised | Gone | ActorFailed | FailurePassedUp
 ProcessMessage = Request | Answer
 
 CODEC: Codec[ProcessMessage] = Codec(ProcessMessage)

@@ -35,6 +35,7 @@ from danaus.actor.ownership_record import OwnershipRecord
 from danaus.actor.ports import PortTable
 from danaus.actor.process_messages import (
     ActorFailed,
+    Deliver,
     FailurePassedUp,
     ProcessMessage,
     SetLogLevel,
@@ -42,19 +43,13 @@ from danaus.actor.process_messages import (
 )
 from danaus.actor.supervising import Supervisor
 from danaus.actor.supervision_messages import Event, MeshOwned, ProcessesGone, ProcessName
-from danaus.core.clock import Clock, time_of_day
+from danaus.actor.wall_clock import WallClock
+from danaus.core.clock import Clock
 from danaus.core.errors import ChannelClosed, ConfigError
 from danaus.wire.lifecycle import ProcessExited
 
 _LEAVE_LIMIT_S = 5.0
 _log = logging.getLogger("danaus.actor")
-
-
-class WallClock:
-    """Seconds since the Unix epoch."""
-
-    def now(self) -> float:
-        return time_of_day()
 
 
 def print_lines(process_id: str, lines: tuple[str, ...]) -> None:
@@ -235,6 +230,10 @@ class Runtime:
             # An actor does not outlive its owner (A-7): hear of the owner's end.
             self.connections.watch(owner)
         self._hosting.take(message, parts, peer)
+
+    def take_messages(self, messages: list[tuple[Deliver, Parts]], peer: Peer) -> None:
+        """Handle messages for actors that live here."""
+        self._hosting.deliver_many(messages, peer)
 
     def take_notice(self, message: ActorFailed | FailurePassedUp, parts: Parts) -> None:
         """Hear of a failure of an actor whose mesh is owned here."""

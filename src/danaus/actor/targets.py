@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from danaus.actor.batches import Key
 from danaus.actor.choice import Choice
 from danaus.actor.contexts import incarnation_of
 from danaus.actor.identity import ProcessRef
+from danaus.actor.links import Link
+from danaus.actor.process_messages import Deliver
 from danaus.actor.runtime import Runtime
-from danaus.actor.supervision_messages import ProcessName
+from danaus.actor.supervision_messages import ActorKey, ProcessName
 from danaus.core.extent import Extent, Region
 
 
@@ -35,14 +39,27 @@ class Target:
         return any(self.refs[rank].process_id != mine for rank in self.ranks)
 
     @functools.cached_property
-    def receivers(self) -> tuple[str, ...]:
-        """Who each of them is, to number messages by."""
-        return tuple(f"{self.mesh_id}/{rank}" for rank in self.ranks)
+    def _ways(self) -> dict[tuple[str, ActorKey | None], tuple[Way, ...]]:
+        return {}
 
-    @functools.cached_property
-    def incarnations(self) -> tuple[int, ...]:
-        """The incarnation of each of them."""
-        return tuple(incarnation_of(self.refs[rank].process_id) for rank in self.ranks)
+    def ways(self, endpoint: str, sender: ActorKey | None) -> tuple[Way, ...]:
+        """Return how messages of one sender for one endpoint get to each of them.
+
+        Args:
+            endpoint: Its name.
+            sender: The actor that sends; None: the program.
+        """
+        found = self._ways.get((endpoint, sender))
+        if found is None:
+            found = tuple(self._way(rank, endpoint, sender) for rank in self.ranks)
+            self._ways[endpoint, sender] = found
+        return found
+
+    def _way(self, rank: int, endpoint: str, sender: ActorKey | None) -> Way:
+        ref, runtime = self.refs[rank], self.runtime
+        name = f"{runtime.info.process_id} {sender or 'client'}"
+        key = (self.mesh_id, rank, incarnation_of(ref.process_id), name, endpoint)
+        return Way(ref, key, runtime.numbering.counter(name, f"{self.mesh_id}/{rank}"))
 
     @functools.cached_property
     def choice(self) -> Choice:
@@ -58,6 +75,30 @@ class Target:
         """Tell whether one of them is not known to be gone."""
         ref = self.refs[self.ranks[at]]
         return self.runtime.fault_of(ProcessName(ref.job, ref.process_id)) is None
+
+
+class Way:
+    """From one sender to one endpoint of one actor.
+
+    Args:
+        ref: The actor's process.
+        key: What all messages on it share.
+        numbers: Number them (A-1).
+
+    Attributes:
+        link: To the process, once the connections' loop has found it.
+    """
+
+    __slots__ = ("key", "link", "numbers", "ref")
+
+    def __init__(self, ref: ProcessRef, key: Key, numbers: Iterator[int]) -> None:
+        self.ref, self.key, self.numbers = ref, key, numbers
+        self.link: Link | None = None
+
+    def build(self, call: int, number: int) -> Deliver:
+        """Return a message for the connections' loop to send."""
+        mesh_id, rank, incarnation, sender, endpoint = self.key
+        return Deliver(call, mesh_id, rank, incarnation, sender, number, endpoint)
 
 
 @dataclass(frozen=True)

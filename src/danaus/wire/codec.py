@@ -20,7 +20,7 @@ import io
 import pickle
 import sys
 from collections.abc import Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import cloudpickle
 import msgspec
@@ -72,6 +72,8 @@ def pack(value: object) -> list[Buffer]:
     Raises:
         Exception: Whatever pickling ``value`` raises.
     """
+    if _is_plain(value):
+        return [pickle.dumps(value, _PROTOCOL)]
     if not cloudpickle.list_registry_pickle_by_value():
         try:
             parts = _dump(value, pickle.Pickler)
@@ -90,7 +92,29 @@ def unpack(parts: Sequence[Buffer]) -> Any:
     Raises:
         Exception: Whatever unpickling raises: modules that are missing here, the object's own.
     """
+    if len(parts) == 1:
+        return pickle.loads(parts[0])
     return pickle.loads(parts[0], buffers=parts[1:])
+
+
+def _is_plain(value: object) -> bool:
+    """Tell whether ``value`` is of Python's own types through and through, and small.
+
+    Such a value has no buffers and no names, and pickles in a tenth of the time.
+    """
+    kind = type(value)
+    if kind in _PLAIN:
+        return True
+    if kind is bytes or kind is str:
+        return len(cast(bytes, value)) <= _PLAIN_LENGTH
+    if kind is tuple:
+        items = cast("tuple[object, ...]", value)
+        return len(items) <= _PLAIN_LENGTH and all(map(_is_plain, items))
+    return kind is dict and not value
+
+
+_PLAIN = frozenset({int, float, bool, type(None), complex})
+_PLAIN_LENGTH = 1024
 
 
 def own(parts: Sequence[Buffer]) -> list[Buffer]:

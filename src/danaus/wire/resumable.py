@@ -15,11 +15,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from danaus.core.errors import ChannelClosed, DanausError, FrameDamaged, MessageTooLarge
 from danaus.wire.channel import Channel
 from danaus.wire.codec import own
+from danaus.wire.draining import Drainers
 from danaus.wire.frame import DEFAULT_MAX_FRAME_BYTES, MAX_PARTS, Buffer, Frame, Kind, flat
 from danaus.wire.inbox import Inbox
 from danaus.wire.owned_tasks import OwnedTasks
@@ -36,7 +38,8 @@ OnMessage = Callable[[list[bytearray]], None]
 class Session:
     """One end of a session; made by ``open_session`` and ``serve_sessions``.
 
-    All on one loop.  Messages go to ``on_message`` if it is set, else to ``receive``.
+    All on one loop, except ``send``, which may come from any thread.  Messages go to
+    ``on_message`` if it is set, else to ``receive``.
 
     Attributes:
         peer: The other end in words.
@@ -62,6 +65,7 @@ class Session:
         self._lost_limit_s = lost_limit_s
         self._max_frame_bytes = max_frame_bytes
         self._window = Window(peer)
+        self._sending = threading.Lock()  # numbers are given and frames pushed in one order
         self._unanswered_since = 0.0
         self._channel: Channel | None = None
         self._was_open = False
@@ -72,7 +76,7 @@ class Session:
         self._lost_timer: asyncio.TimerHandle | None = None
         self._on_message: OnMessage | None = None
         self._inbox: Inbox[list[bytearray]] = Inbox(self._inbox_full)
-        self._drainers: dict[asyncio.Future[None], int] = {}
+        self._drainers = Drainers()
 
     # -- for users -------------------------------------------------------------------------
 
@@ -116,7 +120,7 @@ class Session:
             self._lost(channel, ChannelClosed(self.peer, why))
 
     def send(self, parts: Sequence[Buffer]) -> int:
-        """Send one message; never waits.  Returns its number.
+        """Send one message, from any thread; never waits.  Returns its number.
 
         The parts stay borrowed until the peer has acknowledged the message: see ``drain`` and
         ``keep_copies``.
@@ -125,18 +129,19 @@ class Session:
             ChannelClosed: The session has ended or is being closed.
             MessageTooLarge: Nothing was sent.
         """
-        if self._closing or self._closed.done():
-            raise self._reason()
         parts = [flat(part) for part in parts]
         size = sum(map(len, parts))
         if size > self._max_frame_bytes:
             raise MessageTooLarge(size, self._max_frame_bytes, "bytes")
         if len(parts) > MAX_PARTS:
             raise MessageTooLarge(len(parts), MAX_PARTS, "parts")
-        if not self._window.kept_bytes:
-            self._unanswered_since = self._loop.time()
-        number = self._window.send(parts, 1 + size)
-        self._push(Kind.MESSAGE, parts, number)
+        with self._sending:
+            if self._closing or self._closed.done():
+                raise self._reason()
+            if not self._window.kept_bytes:
+                self._unanswered_since = self._loop.time()
+            number = self._window.send(parts, 1 + size)
+            self._push(Kind.MESSAGE, parts, number)
         return number
 
     async def receive(self) -> list[bytearray]:
@@ -193,30 +198,26 @@ class Session:
             return
         if self._closed.done():
             raise self._reason()
-        future: asyncio.Future[None] = self._loop.create_future()
-        self._drainers[future] = below_bytes
-        try:
-            async with asyncio.timeout(limit_s):
-                await future
-        finally:
-            self._drainers.pop(future, None)
+        await self._drainers.wait(below_bytes, limit_s)
 
     def keep_copies(self, number: int) -> None:
         """Give back the buffers of message ``number``: from here on a copy is sent.
 
         For a caller that no longer waits for its call and may write to its memory again.
         """
-        sent = self._window.kept(number)
-        if sent is not None:
-            sent.parts = own(sent.parts)
-            if self._channel is not None:
-                self._channel.keep_copies()
+        with self._sending:
+            sent = self._window.kept(number)
+            if sent is not None:
+                sent.parts = own(sent.parts)
+                if self._channel is not None:
+                    self._channel.keep_copies()
 
     async def close(self, limit_s: float = CLOSE_LIMIT_S) -> None:
         """End the session, after what was sent has arrived or ``limit_s`` seconds have passed."""
         if not self._closed.done():
-            self._closing = True
-            self._push(Kind.CLOSE, (), 0)
+            with self._sending:
+                self._closing = True
+                self._push(Kind.CLOSE, (), 0)
             try:
                 async with asyncio.timeout(limit_s):
                     await self.closed
@@ -246,9 +247,7 @@ class Session:
             self._channel = None
         self._tasks.cancel()
         self._inbox.end(reason)
-        for future in self._drainers:
-            if not future.done():
-                future.set_exception(self._reason())
+        self._drainers.fail(reason)
 
     def __repr__(self) -> str:
         state = "closed" if self.is_closed else "connected" if self._channel else "disconnected"
@@ -267,32 +266,36 @@ class Session:
         if self._closed.done():
             channel.close()
             return
-        if self._channel is not None:
-            self._channel.close()
-        self._channel = channel
         if self._lost_timer is not None:
             self._lost_timer.cancel()
             self._lost_timer = None
         try:
-            again = self._window.resumed(received_by_peer)
+            with self._sending:
+                self._go_on_over(channel, received_by_peer, welcome)
         except FrameDamaged as broken:
             self.end(f"it cannot be resumed: {broken.why}")
             return
-        if welcome is not None:
-            self._push(welcome, (), 0)
-        for sent in again:
-            self._push(Kind.MESSAGE, sent.parts, sent.number)
-        if self._closing:
-            self._push(Kind.CLOSE, (), 0)
         if self._inbox.is_full:
             channel.pause()
         resumed, self._was_open = self._was_open, True
         channel.attach(
             functools.partial(self._frames, channel), functools.partial(self._lost, channel)
         )
-        self._wake_drainers()
+        self._drainers.wake(self._window.kept_bytes)
         if resumed and self._channel is channel and self.on_reconnect is not None:
             self.on_reconnect()
+
+    def _go_on_over(self, channel: Channel, received_by_peer: int, welcome: Kind | None) -> None:
+        if self._channel is not None:
+            self._channel.close()
+        self._channel = channel
+        again = self._window.resumed(received_by_peer)
+        if welcome is not None:
+            self._push(welcome, (), 0)
+        for sent in again:
+            self._push(Kind.MESSAGE, sent.parts, sent.number)
+        if self._closing:
+            self._push(Kind.CLOSE, (), 0)
 
     def _lost(self, channel: Channel, error: DanausError) -> None:
         if channel is not self._channel or self._closed.done():
@@ -319,9 +322,11 @@ class Session:
     # -- frames ----------------------------------------------------------------------------
 
     def _push(self, kind: Kind, parts: Sequence[Buffer], number: int) -> None:
-        if self._channel is not None:
+        """Push a frame; with ``_sending`` held."""
+        channel = self._channel
+        if channel is not None:
             try:
-                self._channel.push(parts, kind, number=number, ack=self._window.take_ack())
+                channel.push(parts, kind, number=number, ack=self._window.take_ack())
             except ChannelClosed:
                 pass  # just lost: that is reported by itself, and the window keeps the message
 
@@ -340,41 +345,48 @@ class Session:
             self._acknowledge()
 
     def _frame(self, frame: Frame) -> None:
-        if frame.ack > self._window.last_acked:
-            self._window.acked(frame.ack)
-            self._unanswered_since = self._loop.time()
-            self._wake_drainers()
-        if frame.kind is Kind.MESSAGE:
-            size = 1 + sum(map(len, frame.parts))
-            if not self._window.arrived(frame.number, size):
-                return
+        is_message = frame.kind is Kind.MESSAGE
+        size = 1 + sum(map(len, frame.parts))
+        with self._sending:
+            freed = frame.ack > self._window.last_acked
+            if freed:
+                self._window.acked(frame.ack)
+                self._unanswered_since = self._loop.time()
+            is_news = is_message and self._window.arrived(frame.number, size)
+        if freed:
+            self._drainers.wake(self._window.kept_bytes)
+        if is_news:
             if self._on_message is not None:
                 self._on_message(frame.parts)
             else:
                 self._inbox.put(frame.parts, size)
-        elif frame.kind is Kind.CLOSE:
+        elif not is_message:
+            self._talk(frame)
+
+    def _talk(self, frame: Frame) -> None:
+        """Take what sessions say to each other."""
+        if frame.kind is Kind.CLOSE:
             if not self._closing:
-                self._push(Kind.CLOSE, (), 0)
+                self._push_now(Kind.CLOSE)
             who = "this side" if self._closing else "the peer"
             self.end(f"{who} closed it", clean=True)
         elif frame.kind is not Kind.ACK:
             raise FrameDamaged(self.peer, f"{frame.kind.name} in the middle of a session")
 
+    def _push_now(self, kind: Kind) -> None:
+        with self._sending:
+            self._push(kind, (), 0)
+
     def _acknowledge(self) -> None:
         if self._window.ack_is_due:
-            self._push(Kind.ACK, (), 0)
+            self._push_now(Kind.ACK)
         elif self._window.owes_ack and self._ack_timer is None:
             self._ack_timer = self._loop.call_later(ACK_DELAY_S, self._acknowledge_late)
 
     def _acknowledge_late(self) -> None:
         self._ack_timer = None
         if self._window.owes_ack:
-            self._push(Kind.ACK, (), 0)
-
-    def _wake_drainers(self) -> None:
-        for future, below_bytes in self._drainers.items():
-            if self._window.kept_bytes <= below_bytes and not future.done():
-                future.set_result(None)
+            self._push_now(Kind.ACK)
 
     def _inbox_full(self, is_full: bool) -> None:
         if self._channel is not None:

@@ -3,7 +3,8 @@
 Owns the socket, and everything that differs between plain and TLS once a connection stands.
 Who makes which of the two, and the handshakes, are ``opening``'s work.
 
-One thread at a time uses a stream; ``shut`` alone may come from any other.
+One thread at a time uses a stream, but for ``shut``, which may come from any other, and for
+``send`` where ``any_thread`` says that it may run beside a ``recv_into``.
 
 Invariants:
     Nothing here ever waits: what would block raises ``BlockingIOError``.
@@ -51,12 +52,14 @@ class Stream:
         is_open: Whether bytes may be exchanged; until then call ``handshake``.
         pending: Whether bytes may lie ready that no readiness of the socket will tell of.
         unsent: Whether ``send`` or ``handshake`` wait for the socket to be writable.
+        any_thread: Whether one thread may send while another receives.
         binding: What both ends know of this very connection and nobody in between can bring about.
     """
 
     is_open = True
     pending = False
     unsent = False
+    any_thread = True
     binding = b""
 
     def __init__(self, sock: socket.socket) -> None:
@@ -148,7 +151,7 @@ class TlsStream(Stream):
         self, sock: socket.socket, identity: Identity, *, peer: str, accepts: bool
     ) -> None:
         super().__init__(sock)
-        self.is_open = False
+        self.is_open = self.any_thread = False
         self._peer = peer
         self._accepts = accepts
         self._certificate = identity.certificate

@@ -2,7 +2,8 @@
 
 Owns the stream once started: reading into the parser's memory, writing without copying what is
 large, and the order of both.  Asks the loop only for readiness (``add_reader``), so that it
-behaves the same on asyncio's own loops and on uvloop.
+behaves the same on asyncio's own loops and on uvloop.  ``push`` may come from any thread: on the
+loop's own the frames of one turn go together, from another each goes at once.
 
 Invariants:
     Callbacks to the receiver come from the loop, never from inside ``push`` or ``close``.
@@ -13,8 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 import logging
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from danaus.core.errors import ChannelClosed, DanausError, FrameDamaged
@@ -101,6 +104,8 @@ class SocketTransport:
         self._stream = stream
         self._fd = stream.fileno()
         self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._writing = threading.Lock()
         self._max_frame_bytes = max_frame_bytes
         self._parser = FrameParser(peer, max_frame_bytes)
         self._receiver: Receiver | None = None
@@ -178,26 +183,43 @@ class SocketTransport:
     # -- writing ---------------------------------------------------------------------------
 
     def push(self, kind: Kind, parts: Sequence[Buffer], *, number: int, ack: int) -> int:
-        if self._ended is not None or self._broken is not None:
-            raise ChannelClosed(self.peer, why_ended(self._ended or self._broken))
         bodies = [flat(part) for part in parts]
         head = encode_head(
             kind, bodies, number=number, ack=ack, max_frame_bytes=self._max_frame_bytes
         )
         size = len(head) + sum(map(len, bodies))
-        if size <= _JOIN_BYTES:
-            self._out.append(b"".join((head, *bodies)))
-        else:
-            self._out.append(head)
-            self._out.extend(body for body in bodies if len(body))
-        self._queued_bytes += size
+        with self._writing:
+            if self._ended is not None or self._broken is not None:
+                raise ChannelClosed(self.peer, why_ended(self._ended or self._broken))
+            if size <= _JOIN_BYTES:
+                self._out.append(b"".join((head, *bodies)))
+            else:
+                self._out.append(head)
+                self._out.extend(body for body in bodies if len(body))
+            self._queued_bytes += size
+            mark = self._queued_bytes
+            if self._may_go_now() and not self._awaiting_room:
+                self._write_out()
+        return mark
+
+    def _may_go_now(self) -> bool:
+        """Tell whether a frame is to be written at once; if not, that is seen to."""
+        if threading.get_ident() != self._thread and self._stream.any_thread:
+            return True
         # The first frame of a turn of the loop goes at once, the others of it together.
-        if not self._corked:
-            self._corked = True
-            self._loop.call_soon(self._uncork)
-            if not self._awaiting_room:
-                self._flush()
-        return self._queued_bytes
+        if self._corked:
+            return False
+        self._corked = True
+        self._soon(self._uncork)
+        return threading.get_ident() == self._thread
+
+    def _soon(self, function: Callable[[], object]) -> None:
+        """Have the loop call a function, from whichever thread."""
+        if threading.get_ident() == self._thread:
+            self._loop.call_soon(function)
+            return
+        with contextlib.suppress(RuntimeError):  # the loop has ended, and this connection with it
+            self._loop.call_soon_threadsafe(function)
 
     async def written(self, mark: int) -> None:
         if self._written_bytes >= mark:
@@ -206,12 +228,14 @@ class SocketTransport:
             raise ChannelClosed(self.peer, why_ended(self._ended))
         future: asyncio.Future[None] = self._loop.create_future()
         self._waiters.append((mark, future))
+        self._tell_written()  # it may have been written by another thread meanwhile
         await future
 
     def keep_copies(self) -> None:
-        self._out = collections.deque(
-            item if isinstance(item, bytes) else bytes(item) for item in self._out
-        )
+        with self._writing:
+            self._out = collections.deque(
+                item if isinstance(item, bytes) else bytes(item) for item in self._out
+            )
 
     def _uncork(self) -> None:
         self._corked = False
@@ -219,6 +243,11 @@ class SocketTransport:
             self._flush()
 
     def _flush(self) -> None:
+        with self._writing:
+            self._write_out()
+
+    def _write_out(self) -> None:
+        """Write what the socket takes; with ``_writing`` held, on any thread."""
         budget = _WRITE_PER_TURN_BYTES
         out = self._out
         try:
@@ -230,11 +259,20 @@ class SocketTransport:
             pass
         except OSError as error:
             self._break(error)
-        if out and not self._awaiting_room:
-            self._awaiting_room = True
+        if bool(out) != self._awaiting_room:
+            self._awaiting_room = bool(out)
+            if threading.get_ident() == self._thread:
+                self._watch_room()
+            else:
+                self._soon(self._watch_room)
+        if self._waiters:
+            self._soon(self._tell_written)
+
+    def _watch_room(self) -> None:
+        """Have the loop call when the socket takes more, for as long as something waits."""
+        if self._awaiting_room and self._ended is None:
             self._loop.add_writer(self._fd, self._flush)
-        elif not out and self._awaiting_room:
-            self._awaiting_room = False
+        elif self._ended is None:
             self._loop.remove_writer(self._fd)
 
     def _break(self, error: OSError) -> None:
@@ -242,7 +280,7 @@ class SocketTransport:
         if self._broken is None:
             self._broken = ChannelClosed(self.peer, error.strerror or str(error))
             self._out.clear()
-            self._loop.call_soon(self._read_out)
+            self._soon(self._read_out)
 
     def _read_out(self) -> None:
         self.resume()
@@ -257,7 +295,7 @@ class SocketTransport:
     def _consume(self, sent: int) -> None:
         self._written_bytes += sent
         out = self._out
-        if len(out) == 1 and len(out[0]) == sent and not self._waiters:
+        if len(out) == 1 and len(out[0]) == sent:
             out.clear()
             return
         while sent:
@@ -267,6 +305,8 @@ class SocketTransport:
                 break
             sent -= len(first)
             out.popleft()
+
+    def _tell_written(self) -> None:
         while self._waiters and self._waiters[0][0] <= self._written_bytes:
             _, future = self._waiters.popleft()
             if not future.done():
@@ -288,13 +328,14 @@ class SocketTransport:
     def _end(self, error: DanausError) -> None:
         if self._ended is not None:
             return
-        self._ended = error
         self.pause()
-        if self._awaiting_room:
-            self._awaiting_room = False
-            self._loop.remove_writer(self._fd)
-        self._stream.close()
-        self._out.clear()
+        with self._writing:  # nobody writes to a descriptor that is another file's by then
+            self._ended = error
+            if self._awaiting_room:
+                self._awaiting_room = False
+                self._loop.remove_writer(self._fd)
+            self._stream.close()
+            self._out.clear()
         for _, future in self._waiters:
             if not future.done():
                 future.set_exception(ChannelClosed(self.peer, why_ended(error)))

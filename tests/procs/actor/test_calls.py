@@ -359,3 +359,35 @@ def test_what_is_asked_of_a_job_that_was_left_ends_at_once(left_hosts):
     with pytest.raises(SupervisionError, match="does not take part in job"):
         actor.slice(hosts=0).here.call_one().get(LIMIT_S)
     procs.stop().get(LIMIT_S)
+
+
+def test_what_a_loop_has_sent_goes_even_if_it_blocks_at_once(one):
+    counter = one.host(0).spawn_procs().spawn("counter", Counter, 0)
+
+    async def send_and_block():
+        await counter.add.call_one(1)
+        sent = [counter.add.call_one(1) for _ in range(3)]
+        # No turn of this loop ends here: nobody but the connections' thread can send the rest.
+        return [each.get(LIMIT_S) for each in sent]
+
+    assert asyncio.run(send_and_block()) == [2, 3, 4]
+
+
+def test_calls_of_several_threads_and_broadcasts_between_keep_each_threads_order(one):
+    counter = one.host(0).spawn_procs().spawn("counter", Counter, 0)
+
+    def send(who):
+        for number in range(100):
+            counter.note.broadcast((who, number))
+            if number % 7 == who:
+                counter.note.call_one((who, number)).get(LIMIT_S)
+
+    threads = [threading.Thread(target=send, args=(who,)) for who in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    seen = counter.noted.call_one().get(LIMIT_S)
+    for who in range(3):
+        expected = [n for n in range(100) for _ in range(2 if n % 7 == who else 1)]
+        assert [number for told, number in seen if told == who] == expected

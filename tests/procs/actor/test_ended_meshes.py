@@ -6,8 +6,8 @@ import gc
 from collections import Counter
 
 from danaus.actor import Actor, endpoint
-from danaus.actor.links import ProcessLink
 from danaus.actor.owned import OwnedActors, OwnedProcs
+from danaus.actor.process_link import ProcessLink
 from danaus.wire.session import DialledSession
 
 LIMIT_S = 20.0

@@ -75,8 +75,8 @@ class Cell:
     def skip(self, sender, number) -> None:
         self.told.append(("skip", sender, number))
 
-    def deliver(self, message, parts, peer) -> None:
-        self.told.append(("deliver", message.number))
+    def deliver(self, messages, peer) -> None:
+        self.told.extend(("deliver", message.number) for message, _ in messages)
 
 
 def test_an_actor_that_is_made_late_does_not_wait_for_what_was_refused_before(monkeypatch):

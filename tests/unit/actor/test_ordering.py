@@ -51,3 +51,14 @@ def test_numbers_count_per_sender_and_receiver():
     assert [numbers.next("s", "r") for _ in range(3)] == [1, 2, 3]
     assert numbers.next("s", "other") == 1
     assert numbers.next("t", "r") == 1
+
+
+def test_the_usual_case_is_taken_at_once_and_only_that():
+    order = HoldBack()
+    assert order.is_due("a", 1)
+    assert not order.is_due("a", 1)  # a repetition
+    assert not order.is_due("a", 3)  # early
+    assert order.accept("a", 3, "third") == []
+    assert not order.is_due("a", 2)  # something waits for it
+    assert order.accept("a", 2, "second") == ["second", "third"]
+    assert order.is_due("a", 4)

@@ -1,0 +1,216 @@
+"""The link to one other process, over a session that outlives connections (A-3).
+
+On the connections' loop, but for ``submit``: whoever calls an actor sends from its own thread.
+
+Invariants:
+    What is submitted is sent in the order in which it was, whichever thread sends it.
+    Nothing small that waits to go with others waits for longer than the interpreter takes to
+    switch threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable
+
+import msgspec
+
+from danaus.actor.batches import SMALL_BYTES, TOGETHER, Key, Outgoing
+from danaus.actor.failure import Fault
+from danaus.actor.identity import ProcessRef
+from danaus.actor.links import NOT_SENT, Link, LinkUser, Parts, Pending
+from danaus.actor.process_messages import CODEC, Deliver, ProcessMessage
+from danaus.core.errors import ChannelClosed, DanausError, MessageTooLarge
+from danaus.wire.codec import own
+from danaus.wire.session import Session
+
+RENEW_AFTER_S = 5.0
+"""A link whose session ended is given up for so long; then its next use opens another."""
+
+
+class ProcessLink(Link):
+    """To one other process.
+
+    Messages wait until its address is known and the session is open.
+
+    Args:
+        ref: The process.
+        user: This process.
+        opened: Opens a session with the address it is given, now or later, and hands it to
+            ``attach``; or calls ``fail``.
+        life: How many links to this process have failed before.
+    """
+
+    def __init__(
+        self,
+        ref: ProcessRef,
+        user: LinkUser,
+        opened: Callable[[ProcessLink, str], None],
+        *,
+        life: int = 0,
+    ) -> None:
+        super().__init__(user)
+        self.ref, self.life = ref, life
+        self._failed_at = 0.0
+        self._numbers_anew: defaultdict[tuple[str, str, int], int] = defaultdict(int)
+        self.session: Session | None = None
+        self._opened = opened
+        self._is_opening = False
+        self._outbox: list[tuple[ProcessMessage, Parts]] = []
+        self._lent: dict[int, int] = {}  # call -> number of a message with borrowed buffers
+        self._outgoing = Outgoing()
+        self._corked = False  # until the end of a turn of the loop that a call came from
+        self._io_will_flush = False
+
+    @property
+    def may_come_up_again(self) -> bool:
+        """Tell whether the process may live and be within reach by now: a cut has ended, say."""
+        failed_s = asyncio.get_running_loop().time() - self._failed_at
+        return bool(self.fault_why) and self.fault is None and failed_s >= RENEW_AFTER_S
+
+    def located(self, address: str) -> None:
+        """Learn where the process listens."""
+        if not self._is_opening and not self.fault_why:
+            self._is_opening = True
+            self._opened(self, address)
+
+    def attach(self, session: Session) -> None:
+        """Begin to use an open session."""
+        session.on_message = self._arrived
+        self.session = session
+        outbox, self._outbox = self._outbox, []
+        for message, parts in outbox:
+            self._send_as_it_is(message, parts)
+
+    # -- from any thread -----------------------------------------------------------------------
+
+    def submit(self, key: Key, parts: Parts, pending: Pending | None, *, number: int) -> int:
+        with self._sending:
+            session = self.session
+            if session is None or self.fault_why or self.life:
+                return NOT_SENT
+            call = next(self._numbers) if pending is not None else 0
+            if pending is not None:
+                self._pending[call] = pending
+            try:
+                if len(parts) > 1 or len(parts[0]) > SMALL_BYTES:
+                    self._flush(session)
+                    self._submit_large(session, key, parts, numbers=(call, number))
+                else:
+                    self._outgoing.add(key, bytes(parts[0]), call=call, number=number)
+                    if self._goes_now(pending is not None):
+                        self._flush(session)
+            except ChannelClosed as error:
+                self._user.io.post(self.fail, f"the connection ended: {error.why}", None)
+            return call
+
+    def _submit_large(
+        self, session: Session, key: Key, parts: Parts, *, numbers: tuple[int, int]
+    ) -> None:
+        (mesh_id, rank, incarnation, sender, endpoint), (call, number) = key, numbers
+        message = Deliver(call, mesh_id, rank, incarnation, sender, number, endpoint)
+        sent = session.send([CODEC.encode(message), *parts])
+        if call and len(parts) > 1:
+            self._lent[call] = sent
+
+    def _goes_now(self, waits: bool) -> bool:
+        """Tell whether what is outgoing goes at once; if not, that is seen to.
+
+        Alone it goes at once if somebody waits for it; what is sent in one turn of a loop, or
+        without waiting, goes together.
+        """
+        if len(self._outgoing) >= TOGETHER:
+            return True
+        if waits and not self._corked:
+            loop = asyncio._get_running_loop()
+            if loop is not None:
+                self._corked = True
+                loop.call_soon(self._end_of_turn)
+            return True
+        if not self._io_will_flush:
+            # However long this thread goes on: its turn of the interpreter ends.
+            self._io_will_flush = True
+            self._user.io.post(self._flush_by_io)
+        return False
+
+    def _end_of_turn(self) -> None:
+        self._corked = False
+        self._flush_all()
+
+    def _flush_by_io(self) -> None:
+        self._corked = self._io_will_flush = False
+        self._flush_all()
+
+    def _flush_all(self) -> None:
+        if len(self._outgoing) and self.session is not None:
+            try:
+                with self._sending:
+                    self._flush(self.session)
+            except ChannelClosed as error:
+                self._user.io.post(self.fail, f"the connection ended: {error.why}", None)
+
+    def _flush(self, session: Session) -> None:
+        """Send what is outgoing; with ``_sending`` held."""
+        if len(self._outgoing):
+            session.send([CODEC.encode(self._outgoing.take())])
+
+    # -- on the connections' loop --------------------------------------------------------------
+
+    def fail(self, why: str, fault: Fault | None) -> None:
+        """End this link and its session."""
+        if self.fault_why:
+            return
+        self._failed_at = asyncio.get_running_loop().time()
+        super().fail(why, fault)
+        self._outbox.clear()
+        if self.session is not None:
+            self.session.end(why, clean=True)
+
+    def _send(self, message: ProcessMessage, parts: Parts) -> None:
+        if self.life and isinstance(message, Deliver):
+            message = self._numbered_anew(message)
+        self._send_as_it_is(message, parts)
+
+    def _numbered_anew(self, message: Deliver) -> Deliver:
+        key = (message.sender, message.mesh_id, message.rank)
+        self._numbers_anew[key] += 1
+        sender = f"{message.sender} over link {self.life}"
+        return msgspec.structs.replace(message, sender=sender, number=self._numbers_anew[key])
+
+    def _send_as_it_is(self, message: ProcessMessage, parts: Parts) -> None:
+        if self.session is None:
+            self._outbox.append((message, parts))
+            return
+        call = getattr(message, "call", 0)
+        try:
+            with self._sending:
+                self._flush(self.session)
+                number = self.session.send([CODEC.encode(message), *parts])
+            if call and len(parts) > 1:
+                self._lent[call] = number
+        except ChannelClosed as error:
+            self.fail(f"the connection ended: {error.why}", None)
+        except MessageTooLarge as error:
+            pending = self._pending.pop(call, None)
+            if pending is not None:
+                pending.gone(str(error), None)
+
+    def _give_back(self, call: int) -> None:
+        number = self._lent.pop(call, 0)
+        if number and self.session is not None:
+            self.session.keep_copies(number)
+        self._outbox = [
+            (message, own(parts) if getattr(message, "call", 0) == call else parts)
+            for message, parts in self._outbox
+        ]
+
+    def _arrived(self, parts: list[bytearray]) -> None:
+        try:
+            message = CODEC.decode(parts[0], self.ref.process_id)
+        except DanausError as error:
+            self.fail(str(error), None)
+            return
+        if self._lent:
+            self._lent.pop(getattr(message, "call", 0), None)
+        self._answered(message, parts[1:])

@@ -1,0 +1,46 @@
+"""Small messages that travel together: what is said once, and what a liar is told (A-1, W-3)."""
+
+from __future__ import annotations
+
+import pytest
+
+from danaus.actor.batches import Incoming, Outgoing
+from danaus.actor.process_messages import CODEC, Deliver
+from danaus.core.errors import FrameDamaged
+
+KEY = ("mesh", 3, 1, "sender", "ping")
+OTHER = ("mesh", 3, 1, "another", "ping")
+
+
+def sent(outgoing):
+    """Return what a peer decodes of all that waits."""
+    return CODEC.decode(CODEC.encode(outgoing.take()))
+
+
+def test_messages_arrive_as_they_were_sent_and_routes_are_said_once():
+    outgoing, incoming = Outgoing(), Incoming("peer")
+    outgoing.add(KEY, b"a", call=7, number=1)
+    outgoing.add(OTHER, b"b", call=0, number=1)
+    outgoing.add(KEY, b"c", call=8, number=2)
+    assert len(outgoing) == 3
+    many = sent(outgoing)
+    assert len(many.routes) == 2
+    assert incoming.open(many) == [
+        (Deliver(7, "mesh", 3, 1, "sender", 1, "ping"), (b"a",)),
+        (Deliver(0, "mesh", 3, 1, "another", 1, "ping"), (b"b",)),
+        (Deliver(8, "mesh", 3, 1, "sender", 2, "ping"), (b"c",)),
+    ]
+    assert len(outgoing) == 0
+    outgoing.add(KEY, b"d", call=9, number=3)
+    many = sent(outgoing)
+    assert many.routes == []
+    assert [message.number for message, _ in incoming.open(many)] == [3]
+
+
+def test_a_route_that_was_never_named_is_refused():
+    outgoing = Outgoing()
+    outgoing.add(KEY, b"a", call=7, number=1)
+    outgoing.take()
+    outgoing.add(KEY, b"b", call=8, number=2)
+    with pytest.raises(FrameDamaged, match="route 0, which was never named"):
+        Incoming("peer").open(sent(outgoing))
