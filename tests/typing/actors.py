@@ -18,6 +18,7 @@ from danaus.actor import (
     Outcome,
     Point,
     ProcMesh,
+    Restart,
     ValueMesh,
     concurrent_endpoint,
     context,
@@ -72,8 +73,11 @@ def spawning(procs: ProcMesh) -> None:
     assert_type([point.rank for point in counters], list[int])
     assert_type(counters.initialized, Future[None])
     assert_type(counters.stop(), Future[None])
-    procs.spawn("counter", Counter, "ten")  # type: ignore[arg-type]
-    procs.spawn("counter", Counter)  # type: ignore[call-arg]
+    procs.spawn("counter", Counter, "ten")  # type: ignore[call-overload]
+    procs.spawn("counter", Counter)  # type: ignore[call-overload]
+    kept = procs.spawn("kept", Counter, 10, restart=Restart("one_for_all", intensity=5))
+    assert_type(kept, ActorMesh[Counter])
+    procs.spawn("kept", Counter, 10, restart=3)  # type: ignore[call-arg]
 
 
 def calling(counters: ActorMesh[Counter]) -> None:

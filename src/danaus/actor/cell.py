@@ -25,14 +25,13 @@ from danaus.actor.contexts import Context, current
 from danaus.actor.endpoints import EndpointSpec, undeclared
 from danaus.actor.failure import Fault, MeshFailure
 from danaus.actor.hooks import Hooks
-from danaus.actor.identity import ProcessRef
 from danaus.actor.links import Live, Peer
 from danaus.actor.ordering import HoldBack
 from danaus.actor.portable import packed_exception
-from danaus.actor.ports import Port, PortTable, Reply
+from danaus.actor.ports import PortTable
 from danaus.actor.process_messages import Deliver, Gone, ProcessMessage, Raised, Returned
-from danaus.actor.work import CodeHost, Work, fault_of, guarded
-from danaus.wire.codec import own, pack, unpack
+from danaus.actor.work import CodeHost, Work, fault_of, guarded, opened, packed
+from danaus.wire.codec import unpack
 from danaus.wire.frame import Buffer
 
 
@@ -61,16 +60,20 @@ class ActorCell:
         self._host = host
         self._instance: Any = None
         self._endpoints: dict[str, EndpointSpec] = {}
-        self._lock = threading.Lock()  # of the following five
+        self._lock = threading.Lock()  # of the following seven
         self._order: HoldBack[Work] = HoldBack()
         self._waiting: collections.deque[Work] = collections.deque()
         self._running: set[Work] = set()
         self._is_busy = True  # until the constructor has returned
         self._closing: Callable[[], None] | None = None
+        self._pausing: Callable[[], None] | None = None
+        self._is_paused = False
         self._jobs: queue.SimpleQueue[Work | Callable[[], None] | None] = queue.SimpleQueue()
         self._hooks = Hooks(host, self._jobs.put)
-        self._thread = threading.Thread(target=self._run_jobs, name=self.name, daemon=True)
-        self._thread.start()
+        self._start_thread()
+
+    def _start_thread(self) -> None:
+        threading.Thread(target=self._run_jobs, name=self.name, daemon=True).start()
 
     @property
     def name(self) -> str:
@@ -132,6 +135,7 @@ class ActorCell:
             for message, parts in messages:
                 work = Work(message, parts, peer)
                 if refuse:
+                    self._order.skip(message.sender, message.number)
                     refused.append(work)
                 elif self._order.is_due(message.sender, message.number):
                     self._waiting.append(work)
@@ -188,14 +192,19 @@ class ActorCell:
                 else:
                     self._start(work)
             ended = self._closing is not None and not (self._running or self._waiting)
+            pausing = None
+            if self._pausing is not None and not self._running:
+                pausing, self._pausing = self._pausing, None
         if ended:
             self._host.io.post(self._drained)
+        if pausing is not None:
+            self._host.io.post(pausing)
         return own
 
     def _startable(self) -> list[Work]:
         """Take what may start now from what waits; with ``_lock`` held."""
         ready: list[Work] = []
-        while self._waiting:
+        while self._waiting and not self._is_paused:
             work = self._waiting[0]
             if work.is_cancelled:  # it must not hold up what may start beside what runs
                 self._waiting.popleft()
@@ -271,8 +280,8 @@ class ActorCell:
         if work.is_cancelled:
             return self._finished(work, None, parts)
         with Attempt() as attempt:
-            method, args, kwargs = self._opened(work)
-            parts = self._packed(work, method(self._instance, *args, **kwargs))
+            method, args, kwargs = opened(work, self.context, self._host.ports)
+            parts = packed(work, method(self._instance, *args, **kwargs))
         return self._ended(work, parts, attempt.error)
 
     def _ended(self, work: Work, parts: Sequence[Buffer], error: Exception | None) -> Work | None:
@@ -306,31 +315,9 @@ class ActorCell:
             return
         with exits(self._host.process_should_end):
             with Attempt() as attempt:
-                method, args, kwargs = self._opened(work)
-                parts = self._packed(work, await method(self._instance, *args, **kwargs))
+                method, args, kwargs = opened(work, self.context, self._host.ports)
+                parts = packed(work, await method(self._instance, *args, **kwargs))
             self._ended(work, parts, attempt.error)
-
-    def _opened(self, work: Work) -> tuple[Callable[..., Any], Any, Any]:
-        if work.spec is None:
-            raise AttributeError(
-                f"{self.context.actor_name} has no endpoint {work.message.endpoint!r}: "
-                f"there are {sorted(self._endpoints)}"
-            )
-        args, kwargs = unpack(work.parts)
-        if work.spec.explicit_port:
-            args = (self._response_port(work), *args)
-        return work.spec.function, args, kwargs
-
-    def _packed(self, work: Work, value: object) -> Sequence[Buffer]:
-        """Return the parts of a value; none where a port answers."""
-        with_port = work.spec is not None and work.spec.explicit_port
-        return () if with_port else own(pack(value))
-
-    def _response_port(self, work: Work) -> Port[Any]:
-        call = work.message.call
-        reply = Reply(self.context.actor_key, self.name, work.message.endpoint, work.peer, call)
-        number = self._host.ports.open_reply(reply)
-        return Port(ProcessRef(self.context.proc.process_id, "", "", ""), number)
 
     def _run_jobs(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -366,6 +353,32 @@ class ActorCell:
             then(fault)
 
         self._hooks.run(self.context, "__cleanup__", None, then=ended)
+
+    # -- beginning anew ------------------------------------------------------------------------
+
+    def pause(self, then: Callable[[], None]) -> None:
+        """Start nothing more; call ``then`` on this loop once nothing runs."""
+        with self._lock:
+            self._is_paused, self._pausing = True, then
+        self._pump()
+
+    def begin_again(self, parts: Sequence[Buffer], then: Callable[[], None]) -> None:
+        """Clean up, call ``then``, and make another instance; what waits, waits for that."""
+
+        def cleaned_up(_: Any, fault: Fault | None) -> None:
+            then()
+            with self._lock:
+                self._is_busy, self._is_paused = True, False
+            self.construct(parts, 0)
+
+        self._hooks.run(self.context, "__cleanup__", None, then=cleaned_up)
+
+    def revive(self, parts: Sequence[Buffer]) -> None:
+        """Make an instance where none came to be, or it is gone."""
+        with self._lock:
+            self.gone_why, self._is_busy, self._is_paused = "", True, False
+        self._start_thread()
+        self.construct(parts, 0)
 
     def end_thread(self) -> None:
         """Let the actor's thread end once it has done what it was given."""

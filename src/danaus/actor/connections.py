@@ -14,6 +14,7 @@ from danaus.actor import agent_messages as talk
 from danaus.actor.agent_link import AgentLink, AgentListener, Patience
 from danaus.actor.contexts import ProcessInfo
 from danaus.actor.failure import Fault
+from danaus.actor.following import Followers
 from danaus.actor.generations import Generations
 from danaus.actor.identity import HostRef, ProcessRef, job_of
 from danaus.actor.links import Link, LinkUser, LocalLink
@@ -73,6 +74,7 @@ class Connections:
         self._local = LocalLink(user)
         self._jobs: dict[str, Job] = {}
         self._links: dict[ProcessName, ProcessLink] = {}
+        self._followers = Followers(self, user.fault_of)
         self._agents: dict[str, AgentLink] = {}
         self._generations = Generations()
         self._partings: dict[str, list[Callable[[], Awaitable[None]]]] = {}
@@ -139,6 +141,7 @@ class Connections:
             if name.job == job:
                 del self._links[name]
                 link.fail("this process left the job", None)
+        self._followers.leave(job)
         for parting in self._partings.pop(job, ()):
             await parting()
         found = self._jobs.pop(job, None)
@@ -219,43 +222,60 @@ class Connections:
 
     def known_on(self, agent_address: str) -> set[ProcessName]:
         """Return the processes of a host that there are links to."""
-        return {
-            name for name, link in self._links.items() if link.ref.agent_address == agent_address
-        }
+        links = self._links.items()
+        known = {name for name, link in links if link.ref.agent_address == agent_address}
+        return known | self._followers.known_on(agent_address)
 
     def located(self, process: ProcessName, address: str) -> None:
         """Learn where a process listens."""
         link = self._links.get(process)
         if link is not None:
             link.located(address)
+        self._followers.located(process, address)
 
     def lose(self, process: ProcessName, why: str) -> None:
         """End the link to a process that is out of reach; its next use may open another."""
         link = self._links.get(process)
         if link is not None:
             link.fail(why, None)
+        self._followers.lose(process, why)
 
     def fail(self, process: ProcessName, fault: Fault) -> None:
         """End the link to a process that is gone, if there is one."""
         link = self._links.pop(process, None)
         if link is not None:
             link.fail(fault.reason, fault)
+        self._followers.gone(process, fault)
+
+    def never_came(self, process: ProcessName) -> bool:
+        """Hear that there is no such process; tell whether one was only looked for (A-9)."""
+        return self._followers.never_came(process)
 
     def link(self, ref: ProcessRef) -> Link:
         """Return the link to a process."""
         if ref.process_id == self._user.info.process_id:
             return self._local
+        if ref.restarts:
+            return self._followers.link(ref)
         name = ProcessName(ref.job, ref.process_id)
         link = self._links.get(name)
         if link is None or link.may_come_up_again:
-            life = link.life + 1 if link is not None else 0
-            link = self._links[name] = ProcessLink(ref, self._user, self._open, life=life)
-            try:
-                self._find(link, name)
-            except ConfigError as stranger:  # of a job that this process is not, or no longer, in
-                del self._links[name]
-                link.fail(str(stranger), None)
+            link = self._links[name] = self.new_link(ref, link.life + 1 if link is not None else 0)
+            self.find(link, name)
         return link
+
+    def new_link(self, ref: ProcessRef, life: int) -> ProcessLink:
+        """Return a new link to exactly this process, after ``life`` others."""
+        return ProcessLink(ref, self._user, self._open, life=life)
+
+    def find(self, link: ProcessLink, name: ProcessName) -> None:
+        """Have the process of a new link located; the link ends if it is known to be gone."""
+        try:
+            self._find(link, name)
+        except ConfigError as stranger:  # of a job that this process is not, or no longer, in
+            if self._links.get(name) is link:
+                del self._links[name]
+            link.fail(str(stranger), None)
 
     def _find(self, link: ProcessLink, name: ProcessName) -> None:
         fault = self._user.fault_of(name)

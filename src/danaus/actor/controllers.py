@@ -85,4 +85,4 @@ def _controllers() -> Any:
 
 def make_controllers() -> None:
     """Make the actor that knows the names, in this process."""
-    this_proc().spawn_as(CONTROLLERS, "controllers", Controllers)
+    this_proc().spawn_as(CONTROLLERS, "controllers", (Controllers, (), {}))

@@ -80,6 +80,8 @@ class Hosting:
         self._early: dict[ActorKey, list[tuple[Deliver, Parts, Peer]]] = {}
         self._refused: OrderedDict[ActorKey, dict[str, int]] = OrderedDict()  # the last by sender
         self._past: OrderedDict[ActorKey, str] = OrderedDict()
+        self._dead: OrderedDict[ActorKey, ActorCell] = OrderedDict()  # that never came to be
+        self._again: dict[ActorKey, Parts] = {}
         self._untold: dict[ActorKey, deque[tuple[ProcessMessage, Parts]]] = {}
         self._stopping: dict[ActorKey, list[Callable[[Fault | None], None]]] = {}
 
@@ -113,6 +115,19 @@ class Hosting:
 
     def _spawn(self, message: SpawnActor, parts: Parts, peer: Peer) -> None:
         key = ActorKey(message.mesh_id, message.rank)
+        living = self._cells.get(key)
+        if living is not None and message.again:
+            living.owner = peer
+            self._again[key] = parts
+            living.pause(lambda: self._process.handle(ActorLeaving(key)))
+            return
+        self._past.pop(key, None)
+        dead = self._dead.pop(key, None)
+        if dead is not None:
+            self._cells[key], dead.owner = dead, peer
+            self._host(dead, key)
+            dead.revive(parts)
+            return
         context = Context(
             proc=self._process.info,
             actor_name=message.name,
@@ -120,8 +135,7 @@ class Hosting:
             point=Extent(message.axes, message.sizes).point(message.rank),
         )
         cell = self._cells[key] = ActorCell(self._process, context, peer)
-        remote = not isinstance(peer, LocalLink)
-        self._process.handle(ActorHosted(key, message.name, context.point, remote))
+        self._host(cell, key)
         cell.construct(parts, message.call)
         for sender, number in self._refused.pop(key, {}).items():
             cell.skip(sender, number)
@@ -149,6 +163,17 @@ class Hosting:
         else:
             cell.owner.send(message, parts)
 
+    def _host(self, cell: ActorCell, key: ActorKey) -> None:
+        remote, context = not isinstance(cell.owner, LocalLink), cell.context
+        self._process.handle(ActorHosted(key, context.actor_name, context.point, remote))
+
+    def _begin_again(self, cell: ActorCell, key: ActorKey, parts: Parts) -> None:
+        def cleaned_up() -> None:
+            self._process.handle(ActorGone(key))
+            self._host(cell, key)
+
+        cell.begin_again(parts, cleaned_up)
+
     def actor_failed(self, cell: ActorCell, fault: Fault, fatal: bool) -> None:
         """Tell the owner's process of a failure that nobody waits for (A-6)."""
         key = cell.context.actor_key
@@ -157,6 +182,11 @@ class Hosting:
         self.tell_owner(cell, ActorFailed(key.mesh_id, key.rank, fatal), packed_fault(fault))
         if fatal:
             self._cells.pop(key, None)
+            self._dead[key] = cell  # one that takes its place has had what it has had
+            while len(self._dead) > _REMEMBERED:
+                self._dead.popitem(last=False)
+            for then in self._stopping.pop(key, ()):
+                then(None)
             self._remember(key, cell.gone_why)
             self._process.handle(ActorGone(key))
 
@@ -179,6 +209,8 @@ class Hosting:
             _refuse(message, peer, f"the message is for incarnation {message.incarnation}")
         elif cell is not None:
             cell.deliver([(message, parts)], peer)
+        elif key in self._dead:
+            self._dead[key].deliver([(message, parts)], peer)
         elif key in self._past:
             _refuse(message, peer, self._past[key])
         else:
@@ -235,7 +267,10 @@ class Hosting:
     def clean_up(self, key: ActorKey) -> None:
         """Everything the actor owned has ended (said by supervision)."""
         cell = self._cells.get(key)
-        if cell is not None:
+        again = self._again.pop(key, None)
+        if cell is not None and again is not None:
+            self._begin_again(cell, key, again)
+        elif cell is not None:
             cell.clean_up(lambda fault: self._cleaned_up(key, fault))
 
     def _cleaned_up(self, key: ActorKey, fault: Fault | None) -> None:

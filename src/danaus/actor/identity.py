@@ -17,6 +17,8 @@ _FORBIDDEN = "/#\0 \n"
 class ProcessRef:
     """One process, as others refer to it; pickles.
 
+    Where it ``restarts``, a reference to it is good for those that take its place too.
+
     Args:
         process_id: Its name, unique in its job.
         agent_address: Its host agent, which knows where it listens; empty for a controller.
@@ -28,6 +30,7 @@ class ProcessRef:
     agent_address: str
     address: str
     job: str
+    restarts: bool = False
 
 
 @dataclass(frozen=True)

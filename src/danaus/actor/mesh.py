@@ -6,10 +6,11 @@ What owns and what happens lies in ``owned`` and ``supervision``.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar, cast
+from typing import Any, ParamSpec, Self, TypeVar, overload
 
 from danaus.actor.actor_mesh import ActorMesh, public_refs, stop_owned
 from danaus.actor.binding import wanted_binding
@@ -20,6 +21,7 @@ from danaus.actor.links import Live
 from danaus.actor.mesh_geometry import Mesh, table
 from danaus.actor.owned import GRACE_S, OwnedActors, OwnedProcs, ProcsTerms
 from danaus.actor.process_runtime import get_runtime
+from danaus.actor.restart import Restart
 from danaus.actor.supervision_messages import MeshOwned, ProcessName
 from danaus.core.errors import ConfigError
 from danaus.core.extent import Extent, Point, Region
@@ -185,8 +187,9 @@ class ProcMesh(Mesh):
 
     @property
     def refs(self) -> tuple[ProcessRef, ...]:
-        """The processes of this part, by rank."""
-        return tuple(self._refs[rank] for rank in self._region.base_ranks())
+        """The processes of this part, by rank; those that have the places now, as far as known."""
+        refs = self._owned.refs if self._owned is not None else self._refs
+        return tuple(refs[rank] for rank in self._region.base_ranks())
 
     @property
     def process_ids(self) -> tuple[str, ...]:
@@ -208,36 +211,63 @@ class ProcMesh(Mesh):
         known = self._mine("pids").pids
         return {each: known[each] for each in self.process_ids if each in known}
 
-    def spawn(self, name: str, cls: Callable[P, A], *args: P.args, **kwargs: P.kwargs) -> A:
+    @overload
+    def spawn(self, name: str, cls: Callable[P, A], *args: P.args, **kwargs: P.kwargs) -> A: ...
+
+    @overload
+    def spawn(
+        self, name: str, cls: type[A], *args: Any, restart: Restart | None, **kwargs: Any
+    ) -> A: ...
+
+    def spawn(self, name: str, cls: Any, *args: Any, **kwargs: Any) -> Any:
         """Make one actor on each process; returns at once.
 
         Args:
             name: Of the actors.
             cls: Their class; it is called with the remaining arguments, in each process.
+            restart: What is done about failures before the owner is told of them (A-9): a rank
+                is made anew with the same arguments, in its process, or in a new one in place of
+                a process that has ended; others' references stay good.  Processes are started
+                again on their host, and where this very program owns them too.
 
         Returns:
             An ``ActorMesh``; type checkers take it for ``cls`` (see ``faces``).
         """
         if not (isinstance(cls, type) and issubclass(cls, Actor)):
             raise TypeError(f"{cls!r} is not a subclass of Actor")
+        restart: Restart | None = kwargs.pop("restart", None)
         mesh_id = get_runtime().new_mesh_id(name)
-        return cast(A, self.spawn_as(mesh_id, name, cls, *args, **kwargs))
+        return self.spawn_as(mesh_id, name, (cls, args, kwargs), restart=restart)
 
-    def spawn_as(self, mesh_id: str, name: str, cls: type[A], *args: Any, **kwargs: Any) -> Any:
-        """Do what ``spawn`` does, for a mesh that is known by this id."""
+    def spawn_as(
+        self,
+        mesh_id: str,
+        name: str,
+        what: tuple[type[Actor], Any, Any],
+        *,
+        restart: Restart | None = None,
+    ) -> Any:
+        """Do what ``spawn`` does with class and arguments, for a mesh that is known by this id."""
         runtime = get_runtime()
         refs, extent = self.refs, self.extent
         made_here = all(ref.process_id == runtime.info.process_id for ref in refs)
-        what = (cls, args, kwargs)
+        if restart is not None:
+            refs = tuple(dataclasses.replace(ref, restarts=True) for ref in refs)
         parts = [Live.of(what)] if made_here else own(pack(what))
         owner = runtime.context().actor_key
         event = MeshOwned(
-            mesh_id, name, owner, tuple(extent.points()), _names(refs), on=self.mesh_id
+            mesh_id,
+            name,
+            owner,
+            tuple(extent.points()),
+            _names(refs),
+            on=self.mesh_id,
+            restart=restart,
         )
         owned = OwnedActors(mesh_id, name, extent)
         with runtime.sending:
             runtime.io.post(lambda: runtime.start_actors(owned, event, refs=refs, parts=parts))
-        return ActorMesh(cls, extent.region(), refs, name=name, mesh_id=mesh_id, owned=owned)
+        return ActorMesh(what[0], extent.region(), refs, name=name, mesh_id=mesh_id, owned=owned)
 
     def stop(self, grace_s: float = GRACE_S) -> Future[None]:
         """Ask every process to end; after ``grace_s`` seconds terminate it, then kill it (P-5)."""
@@ -305,7 +335,8 @@ class ProcMesh(Mesh):
         return f"ProcMesh({self.name}: {self.extent})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _procs, (self._region, public_refs(self._refs), self.name, self.mesh_id)
+        refs = self._owned.refs if self._owned is not None else self._refs
+        return _procs, (self._region, public_refs(refs), self.name, self.mesh_id)
 
 
 def _settle(future: Future[None]) -> None:

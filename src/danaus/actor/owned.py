@@ -6,7 +6,7 @@ On the connections' loop.  What a failure means is decided in ``supervision``; w
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from danaus.actor import agent_messages as talk
@@ -17,6 +17,7 @@ from danaus.actor.identity import HostRef, ProcessRef
 from danaus.actor.links import Link, Parts
 from danaus.actor.log_window import LogWindow
 from danaus.actor.process_messages import AdoptActor, Raised, SpawnActor, StopActor
+from danaus.actor.supervision_messages import MeshOwned, ProcessName
 from danaus.core.errors import ActorError, SupervisionError
 from danaus.core.extent import Extent
 from danaus.wire.lifecycle import KillProcess
@@ -36,6 +37,7 @@ class OwnedMesh:
 
     Attributes:
         on: The mesh of processes that it lives on; None: it is one itself.
+        event: What supervision was told of it.
         initialized: Settled once every point exists.
         ended: Settled once the mesh has been stopped.
         end_error: What a ``__cleanup__`` raised, for who waits for the end.
@@ -44,6 +46,7 @@ class OwnedMesh:
     def __init__(self, mesh_id: str, name: str) -> None:
         self.mesh_id = mesh_id
         self.on: str | None = None
+        self.event: MeshOwned | None = None
         self.name = name
         self.initialized: Future[None] = Future(f"{name} to come up")
         self.ended: Future[None] = Future(f"{name} to end")
@@ -56,6 +59,10 @@ class OwnedMesh:
 
     def end(self, then: Callable[[], None]) -> None:
         """Stop the mesh; call ``then`` once nothing of it is left."""
+        raise NotImplementedError
+
+    def start_again(self, ranks: Sequence[int]) -> None:
+        """Start these points once more (A-9)."""
         raise NotImplementedError
 
 
@@ -106,21 +113,52 @@ class OwnedProcs(OwnedMesh):
         self._coming = {ref.process_id for ref in refs}
         self._living = {ref.process_id for ref in refs}
         self._then: Callable[[], None] | None = None
+        self._owner: talk.Owner | None = None
+        self._is_ending = False
 
     def start(self, owner: talk.Owner) -> None:
         """Ask each agent for its processes."""
+        self._owner = owner
+        self._start(range(len(self.refs)), owner)
+
+    def _start(self, ranks: Sequence[int], owner: talk.Owner) -> None:
         terms = self._terms
-        for agent in dict.fromkeys(self.agents):
+        for agent in dict.fromkeys(self.agents[rank] for rank in ranks):
             wanted = tuple(
                 talk.NewProcess(
-                    ref.process_id, rank, terms.env[rank], rank % terms.per_host, terms.per_host
+                    self.refs[rank].process_id,
+                    rank,
+                    terms.env[rank],
+                    rank % terms.per_host,
+                    terms.per_host,
                 )
-                for rank, ref in enumerate(self.refs)
+                for rank in ranks
                 if self.agents[rank] is agent
             )
             agent.say(
                 talk.StartProcesses(self.mesh_id, wanted, owner, terms.binding, terms.bootstrap)
             )
+
+    def replace(self, ranks: Sequence[int]) -> tuple[ProcessName, ...]:
+        """Have others take the place of processes that have ended; return their names."""
+        refs = list(self.refs)
+        for rank in ranks:
+            old = refs[rank]
+            heir = ProcessName(old.job, old.process_id).heir.process_id
+            refs[rank] = replace(old, process_id=heir)
+            if old.process_id in self._coming:  # whoever waits for it waits for its heir
+                self._coming ^= {old.process_id, heir}
+        self.refs = tuple(refs)
+        return tuple(ProcessName(refs[rank].job, refs[rank].process_id) for rank in ranks)
+
+    def start_again(self, ranks: Sequence[int]) -> None:
+        """Ask for processes that take the place of others."""
+        if self._owner is None or self._is_ending:
+            return
+        self._living.update(self.refs[rank].process_id for rank in ranks)
+        self._start(ranks, self._owner)
+        if self.logs is not None:
+            self.forward_logs(True)
 
     def adopt(self, owner: str) -> None:
         """Have each agent take this process for the owner of processes that are there (A-12)."""
@@ -150,6 +188,7 @@ class OwnedProcs(OwnedMesh):
 
     def end(self, then: Callable[[], None]) -> None:
         """Stop what lives."""
+        self._is_ending = True
         if not self._living:
             then()
             return
@@ -190,15 +229,20 @@ class OwnedActors(OwnedMesh):
 
     Attributes:
         links: To the processes, by rank; set before anything else is done.
+        link_to: Returns the link to where a rank is now.
     """
 
     def __init__(self, mesh_id: str, name: str, extent: Extent) -> None:
         super().__init__(mesh_id, name)
         self.links: tuple[Link, ...] = ()
+        self.link_to: Callable[[int], Link] = lambda rank: self.links[rank]
         self._extent = extent
+        self._parts: Parts = ()
 
     def spawn(self, parts: Parts) -> None:
         """Have the actors made."""
+        if self.event is not None and self.event.restart is not None:
+            self._parts = parts
         waiting = _All(self, len(self.links), self._all_made)
         for rank, link in enumerate(self.links):
 
@@ -208,6 +252,16 @@ class OwnedActors(OwnedMesh):
                 )
 
             link.post(build, parts, waiting)
+
+    def start_again(self, ranks: Sequence[int]) -> None:
+        """Have actors made anew, with what they were made with, where their ranks are now."""
+        links = list(self.links)
+        for rank in ranks:
+            links[rank] = self.link_to(rank)
+            place = (rank, self._extent.axes, self._extent.sizes)
+            again = SpawnActor(0, self.mesh_id, self.name, *place, True)
+            links[rank].post(lambda _, again=again: again, self._parts, None)  # type: ignore[misc]
+        self.links = tuple(links)
 
     def adopt(self) -> None:
         """Have actors that are there take this process for their owner (A-12)."""

@@ -17,6 +17,7 @@ from collections.abc import Callable
 import msgspec
 
 from danaus.actor.batches import SMALL_BYTES, TOGETHER, Key, Outgoing
+from danaus.actor.contexts import incarnation_of
 from danaus.actor.failure import Fault
 from danaus.actor.identity import ProcessRef
 from danaus.actor.links import NOT_SENT, Link, LinkUser, Parts, Pending
@@ -24,6 +25,8 @@ from danaus.actor.process_messages import CODEC, Deliver, ProcessMessage
 from danaus.core.errors import ChannelClosed, DanausError, MessageTooLarge
 from danaus.wire.codec import own
 from danaus.wire.session import Session
+
+Unsent = tuple[ProcessMessage, Parts, Pending | None]
 
 RENEW_AFTER_S = 5.0
 """A link whose session ended is given up for so long; then its next use opens another."""
@@ -82,6 +85,25 @@ class ProcessLink(Link):
         outbox, self._outbox = self._outbox, []
         for message, parts in outbox:
             self._send_as_it_is(message, parts)
+
+    def take_unsent(self) -> list[Unsent]:
+        """Return what no session has taken, with who waits for it; it is this link's no more."""
+        outbox, self._outbox = self._outbox, []
+        return [
+            (message, own(parts), self._pending.pop(getattr(message, "call", 0), None))
+            for message, parts in outbox
+        ]
+
+    def send_again(self, unsent: list[Unsent]) -> None:
+        """Send what another link has not."""
+        for message, parts, pending in unsent:
+            if getattr(message, "call", 0) and pending is None:
+                continue  # it was cancelled
+
+            def build(call: int, message: ProcessMessage = message) -> ProcessMessage:
+                return msgspec.structs.replace(message, call=call) if call else message
+
+            self.post(build, parts, pending)
 
     # -- from any thread -----------------------------------------------------------------------
 
@@ -175,8 +197,11 @@ class ProcessLink(Link):
     def _numbered_anew(self, message: Deliver) -> Deliver:
         key = (message.sender, message.mesh_id, message.rank)
         self._numbers_anew[key] += 1
-        sender = f"{message.sender} over link {self.life}"
-        return msgspec.structs.replace(message, sender=sender, number=self._numbers_anew[key])
+        sender, number = f"{message.sender} over link {self.life}", self._numbers_anew[key]
+        incarnation = incarnation_of(self.ref.process_id)  # an heir's is another than was meant
+        return msgspec.structs.replace(
+            message, sender=sender, number=number, incarnation=incarnation
+        )
 
     def _send_as_it_is(self, message: ProcessMessage, parts: Parts) -> None:
         if self.session is None:

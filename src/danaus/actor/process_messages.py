@@ -14,7 +14,7 @@ from danaus.wire.codec import Codec
 class SpawnActor(msgspec.Struct, frozen=True, tag="spawn", array_like=True):
     """Make an actor here; parts: ``(class, args, kwargs)``.
 
-    ``axes`` and ``sizes`` are the extent of its mesh.
+    ``axes`` and ``sizes`` are the extent of its mesh.  ``again``: one that lives begins anew.
 
     The session it arrives on is that of the mesh's owner.  Answered by ``Returned`` once the
     constructor has returned, by ``Raised`` if it raised.
@@ -26,6 +26,7 @@ class SpawnActor(msgspec.Struct, frozen=True, tag="spawn", array_like=True):
     rank: int
     axes: tuple[str, ...]
     sizes: tuple[int, ...]
+    again: bool = False
 
 
 class Deliver(msgspec.Struct, frozen=True, tag="deliver", array_like=True):

@@ -218,6 +218,7 @@ class Runtime:
     ) -> None:
         """Have the actors of a mesh made in the processes ``refs``."""
         owned.links = tuple(self.connections.link(ref) for ref in refs)
+        owned.link_to = lambda rank: self.connections.link(refs[rank])
         self.supervisor.own(owned, event)
         owned.spawn(parts)
 
@@ -261,6 +262,8 @@ class Runtime:
     def process_exited(self, message: ProcessExited, host: HostRef) -> None:
         """A worker is gone."""
         name = ProcessName(host.job, message.process_id)
+        if message.reason == talk.NOT_HERE and self.connections.never_came(name):
+            return
         self.lose_processes((name,), fault_of_exit(message, self.wall_clock.now()))
 
     def host_lost(self, host: HostRef, why: str) -> None:

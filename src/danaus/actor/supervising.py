@@ -5,6 +5,8 @@ On the connections' loop.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable
 from typing import Protocol
 
@@ -32,8 +34,11 @@ from danaus.actor.supervision_messages import (
     MeshOwned,
     PassUp,
     ProcessName,
+    StartAgain,
     StopAsked,
 )
+
+_log = logging.getLogger("danaus.actor")
 
 
 class FaultHook(Protocol):
@@ -63,7 +68,7 @@ class Supervisor:
     def own(self, mesh: OwnedMesh, event: MeshOwned) -> None:
         """Take responsibility for a mesh that is about to be spawned."""
         self._meshes[mesh.mesh_id] = mesh
-        mesh.on = event.on
+        mesh.on, mesh.event = event.on, event
         if isinstance(mesh, OwnedProcs):
             self._procs_of.update(dict.fromkeys(event.processes, mesh))
         self.record.owned(mesh, event)  # before anything of it is there
@@ -111,6 +116,8 @@ class Supervisor:
                     self._hosting.tell_owner(cell, message, packed_failure(failure))
             case CallFaultHook(failure):
                 self._fault_hook(failure)
+            case StartAgain():
+                self._start_again(instruction)
             case EndMesh(mesh_id):
                 mesh = self._meshes[mesh_id]
                 mesh.end(lambda: self._mesh_ended(mesh))
@@ -120,6 +127,27 @@ class Supervisor:
                     then()
             case CleanUp(key) if key is not None:
                 self._hosting.clean_up(key)
+
+    def _start_again(self, plan: StartAgain) -> None:
+        for mesh_id, ranks in plan.procs:
+            procs = self._meshes[mesh_id]
+            if isinstance(procs, OwnedProcs):
+                self._procs_of.update(dict.fromkeys(procs.replace(ranks), procs))
+                if procs.event is not None:
+                    self.record.owned(procs, procs.event)
+        for mesh_id, ranks in plan.actors:
+            name = self._meshes[mesh_id].name
+            _log.info("%s: ranks %s begin again: %s", name, ranks, plan.reason)
+        if plan.after_s:
+            asyncio.get_running_loop().call_later(plan.after_s, self._begin_again, plan)
+        else:
+            self._begin_again(plan)
+
+    def _begin_again(self, plan: StartAgain) -> None:
+        for mesh_id, ranks in (*plan.procs, *plan.actors):
+            mesh = self._meshes.get(mesh_id)
+            if mesh is not None:
+                mesh.start_again(ranks)
 
     def _ask(self, owner: ActorKey, failure: MeshFailure) -> None:
         cell = self._hosting.get(owner)

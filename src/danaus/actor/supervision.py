@@ -11,15 +11,17 @@ Invariants:
     S-2: a point of a mesh fails by the loss of its process once; a mesh that is being stopped
         does not fail.
     S-3: meshes that an actor owns have ended before it is asked to clean up.
+    A-9: whoever is started again is not told of as failed, until the budget is used up.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from danaus.actor.failure import Fault, MeshFailure
+from danaus.actor.restart import RestartBudget, RestartDecision
 from danaus.actor.supervision_messages import (
     ActorGone,
     ActorHosted,
@@ -40,6 +42,7 @@ from danaus.actor.supervision_messages import (
     PassUp,
     ProcessesGone,
     ProcessName,
+    StartAgain,
     StopAsked,
 )
 
@@ -53,6 +56,20 @@ class _Mesh:
     spec: MeshOwned
     lost: set[int] = field(default_factory=set)
     stopping: bool = False
+    budget: RestartBudget | None = None
+
+    def living(self, processes: Collection[ProcessName]) -> tuple[int, ...]:
+        """Return the ranks that live in one of these processes."""
+        return tuple(
+            rank
+            for rank, process in enumerate(self.spec.processes)
+            if process in processes and rank not in self.lost
+        )
+
+    def replace(self, processes: Collection[ProcessName]) -> None:
+        """Have others take the place of these."""
+        replaced = tuple(p.heir if p in processes else p for p in self.spec.processes)
+        self.spec = replace(self.spec, processes=replaced)
 
 
 @dataclass
@@ -60,6 +77,29 @@ class _Hosted:
     spec: ActorHosted
     leaving: bool = False
     failures: deque[MeshFailure] = field(default_factory=deque)
+
+
+@dataclass
+class _Plan:
+    """What is started again after one event, and why other things are not."""
+
+    actors: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    again: set[ProcessName] = field(default_factory=set)
+    why_not: dict[ProcessName, str] = field(default_factory=dict)
+    after_s: float = 0.0
+    reason: str = ""
+
+    def add(self, mesh_id: str, decision: RestartDecision) -> None:
+        self.actors[mesh_id] = decision.ranks
+        self.after_s = max(self.after_s, decision.after_s)
+        self.reason = decision.reason
+
+    def instruction(self, procs: dict[str, tuple[int, ...]]) -> StartAgain:
+        actors = tuple(self.actors.items())
+        return StartAgain(tuple(procs.items()), actors, self.after_s, self.reason)
+
+
+_NOTHING = _Plan()
 
 
 class SupervisionMachine:
@@ -114,33 +154,73 @@ class SupervisionMachine:
     # -- failures ------------------------------------------------------------------------------
 
     def _mesh_owned(self, event: MeshOwned) -> Iterator[Instruction]:
-        self._meshes[event.mesh_id] = mesh = _Mesh(event)
+        budget = RestartBudget(event.restart) if event.restart is not None else None
+        self._meshes[event.mesh_id] = mesh = _Mesh(event, budget=budget)
         for process in dict.fromkeys(event.processes):
             if process in self._gone:
-                yield from self._lose(mesh, (process,), self._gone[process])
+                yield from self._lose(mesh, (process,), self._gone[process], plan=_NOTHING)
 
     def _processes_gone(self, event: ProcessesGone) -> Iterator[Instruction]:
         news = tuple(p for p in event.processes if p not in self._gone)
         self._gone.update(dict.fromkeys(news, event.fault))
         while len(self._gone) > _REMEMBERED:
             del self._gone[next(iter(self._gone))]
+        plan = self._plan(news, event.fault)
         for mesh in list(self._meshes.values()):
-            yield from self._lose(mesh, news, event.fault)
+            yield from self._lose(mesh, news, event.fault, plan=plan)
+        if plan.again:
+            yield self._start_again(plan)
 
     def _lose(
-        self, mesh: _Mesh, processes: tuple[ProcessName, ...], fault: Fault
+        self, mesh: _Mesh, processes: tuple[ProcessName, ...], fault: Fault, *, plan: _Plan
     ) -> Iterator[Instruction]:
         spec = mesh.spec
-        ranks = tuple(
-            rank
-            for rank, process in enumerate(spec.processes)
-            if process in processes and rank not in mesh.lost
-        )
+        begins_again = spec.on is None or spec.mesh_id in plan.actors
+        ranks = mesh.living([p for p in processes if not (begins_again and p in plan.again)])
         if not ranks:
             return
         mesh.lost.update(ranks)
-        if not mesh.stopping and not self._told_below(spec):
-            yield from self._tell(spec.owner, _failure(spec, ranks, fault))
+        if mesh.stopping:
+            return
+        if self._told_below(spec):  # but for what begins again below: of that nobody is told
+            ranks = tuple(rank for rank in ranks if spec.processes[rank] in plan.again)
+        if ranks:
+            why = next((plan.why_not[p] for p in processes if p in plan.why_not), "")
+            yield from self._tell(spec.owner, _failure(spec, ranks, _with_reason(fault, why)))
+
+    def _plan(self, news: tuple[ProcessName, ...], fault: Fault) -> _Plan:
+        """Decide which actors, and with them which processes, are started again (A-9).
+
+        Processes can be where they are owned here too, and their host lives.
+        """
+        plan = _Plan()
+        for mesh in self._meshes.values():
+            below = self._meshes.get(mesh.spec.on or "")
+            ranks = mesh.living(news)
+            if below is None or mesh.budget is None or not ranks:
+                continue
+            if mesh.stopping or below.stopping or fault.kind == "host_lost":
+                continue
+            decision = mesh.budget.decide(
+                ranks, len(mesh.spec.points), fault.time_s, clean_exit=fault.exit_code == 0
+            )
+            failed = {mesh.spec.processes[rank] for rank in ranks}
+            if decision.restart:
+                plan.add(mesh.spec.mesh_id, decision)
+                plan.again.update(failed)
+            else:
+                plan.why_not.update(dict.fromkeys(failed, decision.reason))
+        return plan
+
+    def _start_again(self, plan: _Plan) -> StartAgain:
+        procs = {
+            mesh.spec.mesh_id: mesh.living(plan.again)
+            for mesh in self._meshes.values()
+            if mesh.spec.on is None and mesh.living(plan.again)
+        }
+        for mesh in self._meshes.values():
+            mesh.replace(plan.again)
+        return plan.instruction(procs)
 
     def _told_below(self, spec: MeshOwned) -> bool:
         """Tell whether the loss of a process is told for the process mesh, to the same owner."""
@@ -151,11 +231,19 @@ class SupervisionMachine:
         mesh = self._meshes.get(event.actor.mesh_id)
         if mesh is None or event.actor.rank in mesh.lost:
             return
-        ranks = (event.actor.rank,)
+        ranks, fault = (event.actor.rank,), event.fault
+        if mesh.budget is not None and not mesh.stopping:
+            decision = mesh.budget.decide(ranks, len(mesh.spec.points), fault.time_s)
+            if decision.restart:
+                plan = _Plan()
+                plan.add(mesh.spec.mesh_id, decision)
+                yield plan.instruction({})
+                return
+            fault = _with_reason(fault, decision.reason)
         if event.fatal:
             mesh.lost.update(ranks)
         if not mesh.stopping:
-            yield from self._tell(mesh.spec.owner, _failure(mesh.spec, ranks, event.fault))
+            yield from self._tell(mesh.spec.owner, _failure(mesh.spec, ranks, fault))
 
     def _from_mesh(self, mesh_id: str, failure: MeshFailure) -> Iterator[Instruction]:
         mesh = self._meshes.get(mesh_id)
@@ -251,6 +339,12 @@ class SupervisionMachine:
         for failure in waiting:
             yield from self._up(actor, failure)
         del self._hosted[actor]
+
+
+def _with_reason(fault: Fault, why_not: str) -> Fault:
+    if not why_not:
+        return fault
+    return replace(fault, reason=f"{fault.reason}; not started again: {why_not}")
 
 
 def _failure(spec: MeshOwned, ranks: tuple[int, ...], fault: Fault) -> MeshFailure:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from danaus.actor.failure import Fault, MeshFailure
+from danaus.actor.restart import Restart
 
 
 @dataclass(frozen=True, order=True)
@@ -26,13 +27,22 @@ class ProcessName(NamedTuple):
     job: str
     process_id: str
 
+    @property
+    def heir(self) -> ProcessName:
+        """The process that takes its place: the next incarnation."""
+        name, _, incarnation = self.process_id.rpartition("#")
+        return ProcessName(self.job, f"{name}#{int(incarnation) + 1}")
+
 
 # -- events ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class MeshOwned:
-    """A mesh was spawned here.  ``owner`` None is the root; ``on`` the processes below actors."""
+    """A mesh was spawned here.  ``owner`` None is the root; ``on`` the processes below actors.
+
+    ``restart`` is what is done about failures of actors before their owner is told.
+    """
 
     mesh_id: str
     name: str
@@ -40,6 +50,7 @@ class MeshOwned:
     points: tuple[Mapping[str, int], ...]
     processes: tuple[ProcessName, ...]
     on: str | None = None
+    restart: Restart | None = None
 
 
 @dataclass(frozen=True)
@@ -167,5 +178,18 @@ class CleanUp:
     actor: ActorKey | None
 
 
-Instruction = AskOwner | PassUp | CallFaultHook | EndMesh | CleanUp
+@dataclass(frozen=True)
+class StartAgain:
+    """Start ranks of meshes again, after a while: processes first, then the actors on them.
+
+    Actors whose process lives begin anew where they are.
+    """
+
+    procs: tuple[tuple[str, tuple[int, ...]], ...]
+    actors: tuple[tuple[str, tuple[int, ...]], ...]
+    after_s: float
+    reason: str
+
+
+Instruction = StartAgain | AskOwner | PassUp | CallFaultHook | EndMesh | CleanUp
 Instructions = tuple[Instruction, ...]

@@ -74,6 +74,8 @@ class Target:
     def may_live(self, at: int) -> bool:
         """Tell whether one of them is not known to be gone."""
         ref = self.refs[self.ranks[at]]
+        if ref.restarts:
+            return True  # another may have its place by now
         return self.runtime.fault_of(ProcessName(ref.job, ref.process_id)) is None
 
 

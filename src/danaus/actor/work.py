@@ -9,12 +9,16 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from danaus.actor.attempt import exits
+from danaus.actor.contexts import Context
 from danaus.actor.endpoints import EndpointSpec
 from danaus.actor.failure import Fault
+from danaus.actor.identity import ProcessRef
 from danaus.actor.links import Peer
 from danaus.actor.loop_thread import LoopThread
+from danaus.actor.ports import Port, PortTable, Reply
 from danaus.actor.process_messages import Deliver
 from danaus.core.clock import Clock
+from danaus.wire.codec import own, pack, unpack
 from danaus.wire.frame import Buffer
 
 
@@ -48,6 +52,35 @@ class Work:
         """Tell whether it runs on the actor's own thread."""
         spec = self.spec
         return spec is None or not (spec.is_async or spec.concurrent)
+
+
+def opened(
+    work: Work, me: Context, ports: PortTable
+) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    """Return what a message has run, and with what.
+
+    Raises:
+        AttributeError: The actor has no such endpoint.
+        Exception: Whatever unpickling the arguments raises.
+    """
+    if work.spec is None:
+        known = sorted(getattr(me.actor, "__endpoints__", ()))
+        raise AttributeError(
+            f"{me.actor_name} has no endpoint {work.message.endpoint!r}: there are {known}"
+        )
+    args, kwargs = unpack(work.parts)
+    if work.spec.explicit_port:
+        name = f"{me.actor_name}[{me.point}]"
+        call, endpoint = work.message.call, work.message.endpoint
+        number = ports.open_reply(Reply(me.actor_key, name, endpoint, work.peer, call))
+        args = (Port(ProcessRef(me.proc.process_id, "", "", ""), number), *args)
+    return work.spec.function, args, kwargs
+
+
+def packed(work: Work, value: object) -> Sequence[Buffer]:
+    """Return the parts of what was returned; none where a port answers."""
+    with_port = work.spec is not None and work.spec.explicit_port
+    return () if with_port else own(pack(value))
 
 
 def guarded(job: Callable[[], object], end: Callable[[int], None]) -> Callable[[], None]:

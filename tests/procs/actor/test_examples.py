@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[3]
     [
         ("messaging", "who rang heard: come in"),
         ("mesh", "all processes are gone"),
+        ("restarts", "the third death in a row was told: 3 failures in 60 s, 2 allowed"),
         ("spawning", "all processes are gone, and then the host"),
         ("supervision", "2 of 3 workers went on, w1 was started again"),
     ],

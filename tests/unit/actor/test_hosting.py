@@ -68,6 +68,7 @@ class Cell:
 
     def __init__(self, process, context, owner) -> None:
         Cell.told = []
+        self.context, self.owner = context, owner
 
     def construct(self, parts, call) -> None:
         self.told.append(("construct", call))

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from danaus.actor.failure import Fault, MeshFailure
+from danaus.actor.restart import Restart
 from danaus.actor.supervision import SupervisionMachine
 from danaus.actor.supervision_messages import (
     ActorGone,
@@ -27,6 +28,7 @@ from danaus.actor.supervision_messages import (
     PassUp,
     ProcessesGone,
     ProcessName,
+    StartAgain,
     StopAsked,
 )
 from danaus.core.extent import Extent
@@ -246,3 +248,103 @@ def test_every_failure_is_told_to_exactly_one_owner_at_a_time(script):
             "raised",
         )
         assert asked == (1 if happened > ended else 0)
+
+
+# -- starting again (A-9) ----------------------------------------------------------------------
+
+
+def kept(name: str, policy: Restart, *, size: int = 2, on: str | None = "m") -> MeshOwned:
+    points = tuple(Extent.of({"r": size}).points())
+    return MeshOwned(name, name, BOSS, points, procs(size, on or name), on, policy)
+
+
+def killed_at(time_s: float, *ranks: int, incarnation: int = 0) -> ProcessesGone:
+    names = tuple(ProcessName("job", f"host/m/{rank}#{incarnation}") for rank in ranks)
+    return ProcessesGone(names, Fault("signal", "killed", signal="SIGKILL", time_s=time_s))
+
+
+@pytest.fixture
+def keeping(machine):
+    machine.handle(mesh("boss", None, size=1))
+    machine.handle(hosted(BOSS))
+    machine.handle(mesh("m", BOSS))
+    machine.handle(kept("k", Restart(intensity=2, period_s=10.0)))
+    return machine
+
+
+def test_a_killed_process_is_started_again_with_its_actors_and_nobody_is_told(keeping):
+    (said,) = keeping.handle(killed_at(1.0, 1))
+    assert isinstance(said, StartAgain)
+    assert (said.procs, said.actors, said.after_s) == ((("m", (1,)),), (("k", (1,)),), 0.0)
+    assert keeping.handle(killed_at(1.0, 1)) == ()  # the same end, told twice
+    (said,) = keeping.handle(killed_at(2.0, 1, incarnation=1))  # its heir
+    assert said.actors == (("k", (1,)),)
+
+
+def test_the_owner_is_told_once_the_budget_is_used_up(keeping):
+    keeping.handle(killed_at(1.0, 0))
+    keeping.handle(killed_at(2.0, 1))
+    (said,) = keeping.handle(killed_at(3.0, 1, incarnation=1))
+    assert isinstance(said, AskOwner)
+    assert (said.failure.mesh, said.failure.ranks) == ("m", (1,))
+    assert said.failure.process_ids == ("host/m/1#1",)
+    assert said.failure.reason == "killed; not started again: 3 failures in 10 s, 2 allowed"
+
+
+def test_a_budget_is_whole_again_after_its_period(keeping):
+    for time_s in (1.0, 2.0, 12.5, 13.0):
+        incarnation = int(keeping._meshes["m"].spec.processes[0].process_id[-1])
+        (said,) = keeping.handle(killed_at(time_s, 0, incarnation=incarnation))
+        assert isinstance(said, StartAgain)
+
+
+def test_meshes_without_a_policy_on_the_same_process_are_told_of(keeping):
+    keeping.handle(mesh("plain", BOSS, on="m"))
+    told, again = keeping.handle(killed_at(1.0, 0))
+    assert isinstance(told, AskOwner)
+    assert (told.failure.mesh, told.failure.ranks) == ("plain", (0,))
+    assert again.actors == (("k", (0,)),)
+    keeping.handle(Answered(BOSS, handled=True))
+    (again,) = keeping.handle(killed_at(2.0, 0, incarnation=1))  # it has no rank 0 any more
+    assert isinstance(again, StartAgain)
+
+
+def test_strategies_reach_actors_whose_processes_live(machine):
+    machine.handle(mesh("m", None, size=4))
+    machine.handle(kept("all", Restart("one_for_all"), size=4))
+    machine.handle(kept("rest", Restart("rest_for_one"), size=4))
+    (said,) = machine.handle(killed_at(1.0, 2))
+    assert said.procs == (("m", (2,)),)
+    assert dict(said.actors) == {"all": (0, 1, 2, 3), "rest": (2, 3)}
+
+
+def test_an_actor_that_failed_begins_anew(keeping):
+    (said,) = keeping.handle(ActorRaised(ActorKey("k", 0), BOOM))
+    assert (said.procs, said.actors) == ((), (("k", (0,)),))
+    (said,) = keeping.handle(ActorRaised(ActorKey("k", 0), BOOM, fatal=True))
+    assert said.actors == (("k", (0,)),)
+    (said,) = keeping.handle(ActorRaised(ActorKey("k", 0), BOOM, fatal=True))
+    assert isinstance(said, AskOwner)
+    assert keeping.handle(ActorRaised(ActorKey("k", 0), BOOM)) == ()  # it is lost
+
+
+def test_backoff_waits_for_the_slowest_of_several(machine):
+    machine.handle(mesh("m", None))
+    machine.handle(kept("quick", Restart()))
+    machine.handle(kept("slow", Restart(backoff_s=3.0)))
+    machine.handle(killed_at(1.0, 0))
+    (said,) = machine.handle(killed_at(2.0, 0, incarnation=1))
+    assert said.after_s == 3.0
+
+
+@pytest.mark.parametrize("kind", ["host_lost", "elsewhere", "stopping"])
+def test_what_cannot_be_started_here_is_not(machine, kind):
+    if kind != "elsewhere":
+        machine.handle(mesh("m", None))
+    machine.handle(kept("k", Restart()))
+    if kind == "stopping":
+        machine.handle(StopAsked("m"))
+    fault = Fault("host_lost" if kind == "host_lost" else "signal", "gone")
+    said = machine.handle(ProcessesGone(procs(1, "m"), fault))
+    assert not [each for each in said if isinstance(each, StartAgain)]
+    assert bool(said) == (kind != "stopping")
