@@ -39,12 +39,13 @@ class Counter(Actor):
         return self.value
 
     @endpoint
-    def fail_once_gone(self, pid: int) -> None:
-        import os, select
-        poll = select.poll()
-        poll.register(os.pidfd_open(pid), select.POLLIN)
-        poll.poll(20_000)
-        threading.Event().wait(0.2)  # until this side knows that the connection is gone
+    def fail_once_gone(self, armed: str) -> None:
+        from pathlib import Path
+        from danaus.actor.process_runtime import context, get_runtime
+        owner = get_runtime()._hosting.get(context().actor_key).owner
+        Path(armed).touch()
+        while not owner.is_away:
+            threading.Event().wait(0.01)
         raise ValueError("nobody heard this")
 
 def main():
@@ -70,8 +71,10 @@ def main():
         elif line.strip() == "start":
             job.state().hosts.spawn_procs(name="late").initialized.get(20)
         elif line.strip() == "fail":
-            counters.slice(hosts=0, r=0).fail_once_gone.broadcast(os.getpid())
-            counters.slice(hosts=0, r=1).add.call_one(0).get(20)
+            armed = os.path.join(sys.argv[2], "armed")
+            counters.slice(hosts=0, r=0).fail_once_gone.broadcast(armed)
+            while not os.path.exists(armed):
+                threading.Event().wait(0.01)
         print("done", flush=True)
 
 if __name__ == "__main__":
