@@ -223,7 +223,7 @@ def checkpoint_sha256(run):
 
 
 @pytest.mark.timeout(200)
-def test_a_new_controller_ends_what_a_detached_one_left_and_resumes(
+def test_a_new_controller_that_adopts_nothing_ends_what_a_detached_one_left_and_resumes(
     paced, controlled, undisturbed, tmp_path
 ):
     run = paced(detached=True)
@@ -234,7 +234,7 @@ def test_a_new_controller_ends_what_a_detached_one_left_and_resumes(
     process.kill()
     process.wait(10)
     (tmp_path / "fast").touch()
-    assert finish(run.again(), limit_s=90).sha256 == undisturbed(run)
+    assert finish(run.again(adopt=False), limit_s=90).sha256 == undisturbed(run)
     left = [each.pid for each in all_of_it if not each.ends_within(0.0)]
     for each in all_of_it:
         each.close()

@@ -203,11 +203,16 @@ class Takeover:
         """Write down that a host works for the job; from any thread."""
         self._runtime.io.post(self._runtime.supervisor.record.host, self._job, host)
 
+    def forget(self) -> None:
+        """Write down that nothing is left to be adopted."""
+        state = self.log.state
+        self.log.record(*map(MeshLetGo, state.procs), *map(HostLetGo, state.hosts))
+        self._before = self.log.state
+
     def end(self, *, nothing_is_left: bool = True) -> None:
         """Write down nothing any more, unless that nothing is left to be adopted."""
         if nothing_is_left:
-            state = self.log.state
-            self.log.record(*map(MeshLetGo, state.procs), *map(HostLetGo, state.hosts))
+            self.forget()
         self._runtime.supervisor.record.forget(self._job)
 
     # -- what is left ------------------------------------------------------------------------
@@ -258,6 +263,10 @@ class Takeover:
             for held in state.procs.values()
         )
 
+    def drop(self, left: LeftProcs) -> None:
+        """Write down that nothing of a mesh is left, so that nobody looks for it again."""
+        self.log.record(MeshLetGo(left.held.mesh_id))
+
     # -- budgets -------------------------------------------------------------------------------
 
     def budget(self, name: str, policy: Restart) -> KeptBudget:
@@ -299,7 +308,6 @@ class KeptBudget(RestartBudget):
         self._name, self._write = name, write
 
     def _used(self, past: tuple[float, ...]) -> None:
-        self.total += 1
         self._write(BudgetUsed(self._name, past, self.total))
 
 

@@ -75,6 +75,8 @@ class RestartBudget:
         self.policy = policy
         self._past: deque[float] = deque(past)
         self._on_use = on_use
+        self.total = 0
+        """Failures that were tolerated, in all."""
 
     def used(self, now: float) -> int:
         """Return how many failures lie within the period that ends at ``now``."""
@@ -102,6 +104,7 @@ class RestartBudget:
                 False, f"{used + 1} failures in {policy.period_s:g} s, {policy.intensity} allowed"
             )
         self._past.append(now)
+        self.total += 1
         self._on_use(tuple(self._past))
         wait_s = 0.0 if used == 0 else policy.backoff_s * 2.0 ** (used - 1)
         return RestartDecision(

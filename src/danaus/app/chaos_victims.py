@@ -158,8 +158,8 @@ class Victims:
         """Return the process that holds the run's folder, None while none does."""
         lock = self._folder.control / "lock"
         try:
-            pid = int(lock.read_text())
-        except (OSError, ValueError):
+            pid = int(lock.read_text().split()[0])
+        except (OSError, ValueError, IndexError):
             return None
         stat = procfs.read_stat(pid)
         if stat is None or stat.is_zombie or not _has_open(pid, lock):

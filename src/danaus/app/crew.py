@@ -16,6 +16,7 @@ from danaus.app import crew_plan
 from danaus.app.crew_file import CrewRecord, read_crew, write_crew
 from danaus.app.door import Done, Drain, Roll, Scale
 from danaus.app.events import Event
+from danaus.app.inheritance import Inherited
 from danaus.app.line_tail import LineTail
 from danaus.app.replica_keeper import ReplicaKeeper
 from danaus.app.run_folder import RunFolder
@@ -62,6 +63,7 @@ class Crew:
         self._grown, self._turn = asyncio.Event(), asyncio.Lock()
         self._tail = LineTail(folder.journal_path)
         self._counted: dict[int, int] = {}
+        self._inherited: dict[int, Inherited] = {}
 
     # -- the replicas -----------------------------------------------------------------------
 
@@ -76,18 +78,30 @@ class Crew:
         return tuple(map(_name, self._record.places))
 
     def begin(self, group: asyncio.TaskGroup) -> None:
-        """Start the replicas that are wanted."""
+        """Start the replicas that are wanted, or go on with those that live."""
         self._group = group
+        inheritance = self._hosts.inheritance
         self._hosts.close(self._record.closed)
+        self._inherited = {
+            place: found
+            for place in self._record.places
+            if (found := inheritance.claim(_name(place))) is not None
+        }
         self._start(self._record.places)
         self._spares.begin(group)
+        inheritance.end_unclaimed()
 
-    async def berth(self, place: int, stopping: asyncio.Event) -> HostMesh | Spare:
-        """Return what a replica starts on: a spare that is ready, else a host (H-4).
+    async def berth(self, place: int, stopping: asyncio.Event) -> HostMesh | Spare | Inherited:
+        """Return what a replica starts on (H-4).
+
+        That is what an earlier controller has left, at first; then a spare that is ready, else a
+        host.
 
         Raises:
             DanausError: It is not wanted any more, or cannot start.
         """
+        if place in self._inherited:
+            return self._inherited.pop(place)
         spare = self._spares.take()
         if spare is None:
             return await self._hosts.host(place, stopping)

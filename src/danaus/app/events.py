@@ -14,6 +14,8 @@ event                facts
 ==================== ==========================================================================
 run_started          name, replicas (list of names), ranks (per replica), steps (planned), pid,
                      text (where the data came from), settings, resume (true: it goes on)
+run_adopted          replicas (names), living (replica -> incarnation: they go on as they are), gone
+                     (those that do not), pid, reason (another controller goes on with the run)
 run_resumed          replica, incarnation, step, term, reason (each replica says it)
 fault_injected       fault (unique id), kind (see ``FaultKind``), target (replica name, host,
                      ``"quorum service"`` or ``"controller"``), spec (as ``danaus chaos`` reads
@@ -87,6 +89,7 @@ class Event(enum.StrEnum):
     """Names of journal events; the facts of each stand in the module's docstring."""
 
     RUN_STARTED = "run_started"
+    RUN_ADOPTED = "run_adopted"
     RUN_RESUMED = "run_resumed"
     FAULT_INJECTED = "fault_injected"
     FAULT_MISSED = "fault_missed"

@@ -24,13 +24,14 @@ from danaus.app.chaos import FaultPlan
 from danaus.app.chaos_desk import ChaosDesk
 from danaus.app.crew import Crew
 from danaus.app.door import Asked, Done, HoldService, Strike, serve_door
-from danaus.app.events import Event
+from danaus.app.events import SERVICE, Event
 from danaus.app.lab_folder import LABS
-from danaus.app.replica_keeper import ReplicaKeeper, Start
+from danaus.app.replica_keeper import ReplicaKeeper
 from danaus.app.run_folder import RunFolder
 from danaus.app.run_hosts import RunHosts
 from danaus.app.run_record import happening, job_restarts, replica_of
 from danaus.app.run_result import RunResult, WorkerResult, conclude
+from danaus.app.run_status import RunStatus
 from danaus.app.service_keeper import ServiceKeeper
 from danaus.app.settings import RunConfig
 from danaus.app.spares import SparePool
@@ -65,6 +66,8 @@ class RunOrder:
         observers: Extra observers by replica, made in its workers; for faults on purpose.
         chaos: Faults on purpose; None: none.
         labs: Folder of the labs of this machine, whose networks faults may harm.
+        adopt: Go on with what an earlier controller has left running; else that is ended.
+        take_over: End a controller of this folder that is alive.
     """
 
     run_dir: Path
@@ -76,14 +79,8 @@ class RunOrder:
     observers: Mapping[str, tuple[Callable[[Any], Observer], ...]] = field(default_factory=dict)
     chaos: FaultPlan | None = None
     labs: Path = LABS
-
-
-@dataclass(frozen=True, slots=True)
-class RunStatus:
-    """What can be hit: process ids by replica, and the quorum service's."""
-
-    replicas: dict[str, Start]
-    service_pid: int | None
+    adopt: bool = True
+    take_over: bool = False
 
 
 class RunController(Actor):
@@ -96,7 +93,7 @@ class RunController(Actor):
     def __init__(self, order: RunOrder) -> None:
         self._order, self._config = order, order.config
         self._folder = RunFolder.open(order.run_dir)
-        self._folder.hold()
+        self._folder.hold(take_over=order.take_over)
         self._journal = Journal(self._folder.journal_path)
         self._folder.sockets(outlive=order.config.detached)
         self._service = ServiceKeeper(
@@ -111,6 +108,7 @@ class RunController(Actor):
             order.config,
             self._journal,
             preload=PRELOAD + (PRELOAD_SHARDED if order.config.parallel.shard > 1 else ()),
+            adopt=order.resume and order.adopt,
         )
         self._crew = Crew(
             self._folder,
@@ -147,7 +145,6 @@ class RunController(Actor):
             DanausError: What ended it before, for good.
             OSError: The machine did not let it go on.
         """
-        self._record_begin()
         try:
             return self._conclude(await self._train())
         except (DanausError, OSError, ExceptionGroup) as raised:
@@ -162,8 +159,8 @@ class RunController(Actor):
     async def _train(self) -> dict[str, tuple[WorkerResult, ...]]:
         """Run hosts, service and replicas to the end; nothing of them is left then."""
         try:
-            self._service.reserve()
             await self._hosts.start()
+            self._begin()
             async with self._open_door(), self._chaos.striking(), asyncio.TaskGroup() as tasks:
                 service = tasks.create_task(self._service.run())
                 self._crew.begin(tasks)
@@ -176,6 +173,19 @@ class RunController(Actor):
             return self._crew.results()
         finally:
             await self._hosts.end()
+
+    def _begin(self) -> None:
+        """See whether anything of the run lives: then it goes on; else it begins, or resumes."""
+        inheritance = self._hosts.inheritance
+        policy = self._config.restart.policy()
+        self._service.keep_budget(inheritance.budget(SERVICE, policy))
+        if living := inheritance.living:
+            self._service.adopt()
+            self._record_adoption(living)
+        else:
+            inheritance.drop()
+            self._service.reserve()
+            self._record_begin()
 
     @concurrent_endpoint
     async def status(self) -> RunStatus:
@@ -219,14 +229,18 @@ class RunController(Actor):
         return await self._crew.asked(asked)
 
     def _make_keeper(self, place: int) -> ReplicaKeeper:
-        return ReplicaKeeper(
-            f"replica-{place}",
+        name = f"replica-{place}"
+        keeper = ReplicaKeeper(
+            name,
             self._folder,
             self._journal,
             config=self._config,
             host=lambda stopping: self._crew.berth(place, stopping),
             job=lambda *named: self._worker_job(self._hosts.agent_address(place), *named),
         )
+        policy = self._config.restart.policy()
+        keeper.keep_budget(self._hosts.inheritance.budget(name, policy))
+        return keeper
 
     def _worker_job(self, agent: Address, replica_id: str, incarnation: int) -> WorkerJob:
         order = self._order
@@ -276,6 +290,17 @@ class RunController(Actor):
             job_restarts=job_restarts(filter(None, map(happening, events))),
         )
         return result
+
+    def _record_adoption(self, living: Mapping[str, int]) -> None:
+        names = self._crew.names
+        self._journal.record(
+            Event.RUN_ADOPTED,
+            replicas=names,
+            living={name: living[name] for name in names if name in living},
+            gone=[name for name in names if name not in living],
+            pid=os.getpid(),
+            reason="the controller before has ended; what it started goes on",
+        )
 
     def _record_begin(self) -> None:
         config = self._config

@@ -16,13 +16,14 @@ from pathlib import Path
 from rich.console import Console
 
 from danaus.actor.here import this_proc
-from danaus.app.experiment import RunController, RunOrder, RunStatus
+from danaus.app.experiment import RunController, RunOrder
 from danaus.app.narrator import Narrator
 from danaus.app.opening import opening
 from danaus.app.progress import Progress
 from danaus.app.run_folder import RunFolder
 from danaus.app.run_record import finished_words
 from danaus.app.run_result import RunResult
+from danaus.app.run_status import RunStatus
 from danaus.app.settings import RunConfig
 from danaus.app.stopping import STOPS, StopSignals
 from danaus.core.clock import Deadline

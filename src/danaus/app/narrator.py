@@ -249,6 +249,12 @@ def _pids(event: Happening) -> str:
     return ", ".join(map(str, found)) if isinstance(found, list) else "unknown"
 
 
+def _adopted_words(event: Happening) -> str:
+    living, gone = event.facts.get("living"), event.names("gone")
+    words = _listed(living) if isinstance(living, dict) and living else "nothing"
+    return f"{words}; {_listed(gone)} start again" if gone else words
+
+
 def _resumed_words(event: Happening) -> str:
     step = event.text("step")
     where = f"the checkpoint of step {step}" if event.number("step") else "the seed's weights"
@@ -263,6 +269,7 @@ def _diverged_words(event: Happening) -> str:
 
 
 _WORDS: dict[str, Callable[[Happening], str]] = {
+    Event.RUN_ADOPTED: lambda e: f"another controller goes on with what lives: {_adopted_words(e)}",
     Event.FAULT_INJECTED: lambda e: f"FAULT {e.text('text')}",
     Event.FAULT_MISSED: lambda e: f"fault missed: {e.text('kind')}: {e.text('reason')}",
     Event.FAULT_LIFTED: lambda e: (

@@ -13,7 +13,6 @@ import contextlib
 import os
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from danaus.actor.failure import MeshFailure
@@ -22,8 +21,10 @@ from danaus.actor.mesh import HostMesh, ProcMesh
 from danaus.actor.restart import RestartBudget
 from danaus.app.chaos_fault import Fault
 from danaus.app.events import Event
+from danaus.app.inheritance import Inherited, note_name, train_on
 from danaus.app.run_folder import RunFolder
 from danaus.app.run_result import WorkerResult
+from danaus.app.run_status import Start
 from danaus.app.settings import RunConfig
 from danaus.app.spares import Spare
 from danaus.app.worker import ReplicaWorker, WorkerJob
@@ -41,24 +42,10 @@ T = TypeVar("T")
 _HEAR_LIMIT_S = 1.0
 _STRIKE_LIMIT_S = 5.0
 _KILL_LIMIT_S = 2.0
-_ADOPTED = 100
 _LEAVE_LIMIT_S = 600.0
 """What a rank may take to write its part of a last checkpoint once a sibling has left."""
 _REMEMBERED = 8
 """So many lives of a replica may still be heard of: one that could not be killed ends late."""
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """One start of a replica.
-
-    Args:
-        incarnation: Which.
-        pids: Process ids by rank.
-    """
-
-    incarnation: int
-    pids: tuple[int, ...]
 
 
 class ReplicaKeeper:
@@ -69,8 +56,8 @@ class ReplicaKeeper:
         folder: The run's folder, held by this process.
         journal: Where starts and exits are written.
         config: How often it may be started again, and how long a start may take.
-        host: Gives the host to start on, a new one where the last was lost, or a spare that is
-            ready; may wait until the event is set.
+        host: Gives the host to start on, a new one where the last was lost, a spare that is ready,
+            or what an earlier controller has left; may wait until the event is set.
         job: Makes the workers' orders for an incarnation.
     """
 
@@ -81,7 +68,7 @@ class ReplicaKeeper:
         journal: Journal,
         *,
         config: RunConfig,
-        host: Callable[[asyncio.Event], Awaitable[HostMesh | Spare]],
+        host: Callable[[asyncio.Event], Awaitable[HostMesh | Spare | Inherited]],
         job: Callable[[str, int], WorkerJob],
     ) -> None:
         self.replica_id = replica_id
@@ -104,6 +91,10 @@ class ReplicaKeeper:
         self._asked_to_leave = self._done = False
         self.started: Start | None = None
         self.num_restarts = 0
+
+    def keep_budget(self, budget: RestartBudget) -> None:
+        """Count restarts by a budget that may have been drawn upon before."""
+        self._budget, self.num_restarts = budget, budget.total
 
     async def run(self) -> tuple[WorkerResult, ...]:
         """Train to the end, through failures; return each rank's result.
@@ -175,6 +166,8 @@ class ReplicaKeeper:
         self._failure, self._asked_to_leave = None, False
         self._exited.clear()
         host = await self._host(self._unwanted)
+        if isinstance(host, Inherited):
+            return await self._go_on_with(host)
         incarnation = self._folder.next_incarnation(self.replica_id)
         job = self._job(self.replica_id, incarnation)
         if self._unwanted.is_set():
@@ -182,16 +175,13 @@ class ReplicaKeeper:
         self._gone.clear()
         if isinstance(host, Spare):
             procs, workers = host.procs, host.workers
-            self._note_adopted(procs, incarnation)
+            note_name(self._folder, procs, self.replica_id, incarnation=incarnation)
         else:
             procs = host.spawn_procs(
                 per_host={"ranks": job.num_ranks}, name=self.replica_id, incarnation=incarnation
             )
             workers = procs.spawn("worker", ReplicaWorker, job)
-        self._procs, self._workers = procs, workers
-        self._spawned[procs.mesh_id] = procs, incarnation
-        while len(self._spawned) > _REMEMBERED:
-            del self._spawned[next(iter(self._spawned))]
+        self._begin(procs, workers, incarnation)
         try:
             async with asyncio.timeout(self._start_limit_s):
                 await self._unless_failed(procs.initialized)
@@ -205,6 +195,35 @@ class ReplicaKeeper:
             return await self._on_ranks(lambda rank: workers.slice(ranks=rank).train.call_one())
         except TimeoutError:
             raise DeadlinePassed(f"{self.replica_id} to start", self._start_limit_s) from None
+
+    def _begin(self, procs: ProcMesh, workers: Any, incarnation: int) -> None:
+        self._procs, self._workers = procs, workers
+        self._spawned[procs.mesh_id] = procs, incarnation
+        while len(self._spawned) > _REMEMBERED:
+            del self._spawned[next(iter(self._spawned))]
+
+    async def _go_on_with(self, found: Inherited) -> tuple[WorkerResult, ...]:
+        """Train on in processes that an earlier controller has started (A-12).
+
+        Raises:
+            DanausError: Any of them has failed meanwhile, or fails.
+        """
+        self._gone.clear()
+        procs = found.left.adopt()
+        self._begin(procs, None, found.incarnation)
+        self._workers = workers = found.adopt_workers()
+        try:
+            async with asyncio.timeout(self._start_limit_s):
+                await self._unless_failed(procs.initialized)
+                await self._unless_failed(workers.initialized)
+        except TimeoutError:
+            raise DeadlinePassed(f"{self.replica_id} to answer", self._start_limit_s) from None
+        self.started = Start(found.incarnation, tuple(procs.pids().values()))
+        job = self._job(self.replica_id, found.incarnation)
+        become = job if found.is_another_by_birth else None
+        ranks = [workers.slice(ranks=rank) for rank in range(self._num_ranks)]
+        calls = [asyncio.ensure_future(train_on(each, become)) for each in ranks]
+        return await self._unless_failed(asyncio.ensure_future(all_of(calls)))
 
     async def _on_ranks(self, call: Callable[[int], Future[T]]) -> tuple[T, ...]:
         """Return what a call comes to on each rank.
@@ -338,14 +357,6 @@ class ReplicaKeeper:
         self.num_restarts += 1
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), decision.after_s)
-
-    def _note_adopted(self, procs: ProcMesh, incarnation: int) -> None:
-        """Write down who spares have become, for those who look for a replica's processes."""
-        known = dict(list(self._folder.addresses().get("adopted", {}).items())[-_ADOPTED:])
-        for rank, process_id in enumerate(procs.process_ids):
-            host = process_id.partition("/")[0]
-            known[process_id] = f"{host}/{self.replica_id}/{rank}#{incarnation}"
-        self._folder.save_addresses(adopted=known)
 
     def _record_stuck(self, procs: ProcMesh) -> None:
         self._journal.record(

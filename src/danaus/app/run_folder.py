@@ -6,7 +6,7 @@ written into ledgers, journal, metrics, logs and checkpoints belongs to those wh
     RUN/                              0700
       config.toml                     every resolved setting
       secret                          0600, the job's secret
-      control/lock                    held (flock) by the living controller; its pid inside
+      control/lock                    held (flock) by the living controller; who it is inside
       control/addresses.json          who is reached where
       control/incarnations.json       how often each name was started
       quorum/                         the quorum service's state
@@ -23,7 +23,6 @@ Invariants:
 from __future__ import annotations
 
 import datetime as dt
-import fcntl
 import json
 import os
 import shutil
@@ -33,6 +32,7 @@ import tomllib
 from pathlib import Path
 from typing import Any, Self
 
+from danaus.app.run_lock import RunLock
 from danaus.core.config import toml_text
 from danaus.core.errors import ConfigError, RunFolderBusy
 from danaus.core.temporary_folder import TemporaryFolder
@@ -63,7 +63,7 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock_fd: int | None = None
+        self._lock = RunLock(path)
         self._elsewhere: TemporaryFolder | None = None
 
     # -- making, opening, holding ----------------------------------------------------------
@@ -120,30 +120,16 @@ class RunFolder:
             )
         return cls(path)
 
-    def hold(self) -> None:
+    def hold(self, *, take_over: bool = False) -> None:
         """Become the folder's one controller, until ``release`` or the end of this process.
+
+        Args:
+            take_over: End a controller that is alive.
 
         Raises:
             RunFolderBusy: Another controller is alive.
         """
-        if self._lock_fd is not None:
-            return
-        lock_path = self.path / "control" / "lock"
-        lock_path.parent.mkdir(mode=0o700, exist_ok=True)
-        fd = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            pid = os.pread(fd, 32, 0).decode(errors="replace").strip()
-            os.close(fd)
-            raise RunFolderBusy(
-                path=str(self.path),
-                held_by=f"a run whose controller is alive (pid {pid or 'unknown'})",
-                to_do="stop that one first, or choose another folder with --run-dir",
-            ) from error
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
-        self._lock_fd = fd
+        self._lock.hold(take_over=take_over)
 
     def release(self, *, keep_sockets: bool = False) -> None:
         """Stop holding the folder, and remove its folder of sockets if that lies elsewhere.
@@ -151,13 +137,12 @@ class RunFolder:
         Args:
             keep_sockets: Processes of a detached run still listen there.
         """
-        if self._lock_fd is None:
+        if not self._lock.is_held:
             return
         if self._elsewhere is not None and not keep_sockets:
             self._elsewhere.remove()
             self._elsewhere = None
-        os.close(self._lock_fd)
-        self._lock_fd = None
+        self._lock.release()
 
     def __enter__(self) -> Self:
         return self
@@ -286,6 +271,9 @@ class RunFolder:
         if self._elsewhere is None:
             self._must_hold()
             left = self._sockets_left()
+            if outlive and left is not None:  # processes of an earlier controller listen there
+                self._elsewhere = TemporaryFolder.found(left)
+                return left
             self._elsewhere = TemporaryFolder(parent=_short_temporary(), outlives=outlive)
             self.save_addresses(sockets=str(self._elsewhere.path))
             if left is not None:
@@ -306,7 +294,7 @@ class RunFolder:
         return Path(named) if private and found.st_uid == os.getuid() else None
 
     def _must_hold(self) -> None:
-        if self._lock_fd is None:
+        if not self._lock.is_held:
             raise ConfigError(
                 what=f"run folder {self.path} was opened to be read", to_do="hold it to write"
             )

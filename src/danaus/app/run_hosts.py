@@ -19,6 +19,7 @@ from danaus.actor.mesh import HostMesh
 from danaus.actor.process_runtime import get_runtime
 from danaus.app.crew_plan import next_host
 from danaus.app.events import Event
+from danaus.app.inheritance import Inheritance, host_of
 from danaus.app.run_folder import RunFolder
 from danaus.app.settings import RunConfig
 from danaus.core.errors import AddressRefused, ConfigError, SupervisionError
@@ -40,13 +41,22 @@ class RunHosts:
         config: Which hosts, and how long one is waited for.
         journal: Where hosts that come and go are written.
         preload: What nurseries import before they fork workers.
+        adopt: Whether what an earlier controller has left goes on; else it is ended.
     """
 
     def __init__(
-        self, folder: RunFolder, config: RunConfig, journal: Journal, *, preload: Sequence[str]
+        self,
+        folder: RunFolder,
+        config: RunConfig,
+        journal: Journal,
+        *,
+        preload: Sequence[str],
+        adopt: bool = False,
     ) -> None:
         self._folder, self._config, self._journal = folder, config, journal
         self._job = _job(folder, config, tuple(preload), on_cut_off=self._record_cut)
+        if isinstance(self._job, LocalJob):
+            self._job.adopts = adopt
         self._size = len(config.hosts) or config.replicas + config.spares
         self._lost: dict[int, float] = {}
         self._turns = [asyncio.Lock() for _ in range(self._size)]
@@ -56,9 +66,11 @@ class RunHosts:
         self._spares: dict[str, int] = {}
         self._news = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self.inheritance = Inheritance()
+        """What an earlier controller has left on them; known once they were started."""
 
     async def start(self) -> None:
-        """Start the hosts, or join them.
+        """Start the hosts, or join them; those of an earlier controller that live are adopted.
 
         Raises:
             ConfigError: Not all can be had: which not, and why.
@@ -66,9 +78,21 @@ class RunHosts:
         self._loop = asyncio.get_running_loop()
         get_runtime().on_host_news.append(self._hear_there)
         await asyncio.to_thread(self._job.apply)
+        self._take_over()
         self._save_addresses()
         for rank in range(self._size if self._config.hosts else 0):
             self._record_joined(rank)
+
+    def _take_over(self) -> None:
+        """See what is left, and where; on this machine there may be more hosts than were asked."""
+        self.inheritance = Inheritance(self._job.takeover)
+        more = len(self._job.state().hosts.hosts) - self._size
+        self._turns += [asyncio.Lock() for _ in range(more)]
+        self._size += more
+        for name, rank in self.inheritance.hosts.items():
+            kind, _, number = name.rpartition("-")
+            if kind == "replica":
+                self._placed[int(number)] = rank
 
     async def grow(self, num_replicas: int) -> None:
         """Have room for so many replicas: on this machine each has a host of its own.
@@ -93,7 +117,7 @@ class RunHosts:
         """Hear of a failure: a host may be lost with it."""
         if failure.kind != "host_lost":
             return
-        for rank in sorted({_host_of(each) for each in failure.process_ids}):
+        for rank in sorted({host_of(each) for each in failure.process_ids}):
             self._lose(rank, failure.reason)
 
     def _lose(self, rank: int, reason: str) -> None:
@@ -162,6 +186,11 @@ class RunHosts:
                 del self._spares[name]
             await self._until_news(stopping)
         raise SupervisionError(name, "it was stopped")
+
+    def keep_spare(self, name: str, rank: int) -> HostMesh:
+        """Note that a spare lives on a host, as an earlier controller has left it."""
+        self._spares[name] = rank
+        return self._job.state().hosts.slice(hosts=rank)
 
     def move(self, place: int, spare: str) -> None:
         """Note that a replica lives where a spare did."""
@@ -354,8 +383,3 @@ def bind_of(config: RunConfig) -> str:
         AddressRefused: There is no route to a host, or no such interface.
     """
     return _bound(config) if config.hosts or config.bind else ""
-
-
-def _host_of(process_id: str) -> int:
-    """Return the place of the host that a process id names: ``host2/...`` is 2."""
-    return int(process_id.partition("/")[0].removeprefix("host"))

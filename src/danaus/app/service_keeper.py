@@ -21,10 +21,11 @@ from danaus.actor import procfs
 from danaus.actor.log_tail import tail
 from danaus.actor.restart import RestartBudget
 from danaus.app.events import SERVICE, Event
+from danaus.app.found_child import Child, FoundChild
 from danaus.app.run_folder import RunFolder
 from danaus.app.run_hosts import bind_of
 from danaus.app.settings import RunConfig
-from danaus.core.errors import DanausError, RestartsExhausted
+from danaus.core.errors import AddressRefused, DanausError, RestartsExhausted
 from danaus.core.journal import Journal
 from danaus.core.lifeline import open_lifeline
 from danaus.wire.address import Address, advertised
@@ -62,7 +63,8 @@ class ServiceKeeper:
     ) -> None:
         self._folder, self._settings, self._journal = folder, settings, journal
         self._resume, self._heal = resume, heal
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: Child | None = None
+        self._found: FoundChild | None = None
         self._stopping = asyncio.Event()
         self._attempt = 0
         self._budget = RestartBudget(settings.restart.policy())
@@ -70,6 +72,7 @@ class ServiceKeeper:
         self._address = Address.unix(folder.sockets() / "quorum")
         self._lifeline: tuple[int, int] | None = None
         self._hold_restart_s = 0.0
+        self._adopts = False
 
     @property
     def pid(self) -> int | None:
@@ -92,6 +95,27 @@ class ServiceKeeper:
             self._port = ReservedPort(host)
             self._address = self._port.address
 
+    def adopt(self) -> None:
+        """Go on with the service that an earlier controller has started, instead of ``reserve``.
+
+        If it has died meanwhile another is started, at the same address: members know no other.
+        """
+        known = self._folder.addresses()
+        self._found = FoundChild.find(known.get("quorum_pid"), known.get("quorum_started"))
+        if "quorum" in known:
+            self._address = Address.parse(known["quorum"])
+        self._adopts, self._resume, self._attempt = True, False, 1
+
+    def keep_budget(self, budget: RestartBudget) -> None:
+        """Count restarts by a budget that may have been drawn upon before."""
+        self._budget = budget
+
+    def _keep_port(self) -> None:
+        """Reserve the port of an adopted service, which itself held it for as long as it lived."""
+        if self._port is None and self._address.scheme == "tcp":
+            with contextlib.suppress(AddressRefused):  # somebody else was quicker: it will be said
+                self._port = ReservedPort(self._address.host, self._address.port)
+
     def close(self) -> None:
         """Give the port back."""
         if self._port is not None:
@@ -107,7 +131,8 @@ class ServiceKeeper:
         Raises:
             RestartsExhausted: It ends too often.
         """
-        self._end_leftover()
+        if not self._adopts:
+            self._end_leftover()
         if self._settings.detached:
             await self._keep()
             return
@@ -143,9 +168,14 @@ class ServiceKeeper:
                 self._hold_restart_s = 0.0
 
     async def _see_through(self) -> str:
-        """Start the service and see it to its end; return how it ended."""
+        """Start the service, or take the one that was found, and see it to its end.
+
+        Returns:
+            How it ended.
+        """
+        found, self._found = self._found, None
         try:
-            self._process = process = await self._start()
+            self._process = process = found or await self._start()
         except OSError as error:  # no memory, no descriptor: there may be some again
             how = f"it cannot be started: {error}"
             self._journal.record(Event.SERVICE_EXITED, reason=how, expected=False)
@@ -160,7 +190,9 @@ class ServiceKeeper:
         finally:
             _kill(process)
             await process.wait()
-        how = f"exit code {code}"
+        if found is not None:
+            found.close()
+        how = f"exit code {code}" if code is not None else "it was adopted: how is not known here"
         self._journal.record(
             Event.SERVICE_EXITED,
             pid=process.pid,
@@ -198,6 +230,7 @@ class ServiceKeeper:
         )
 
     async def _start(self) -> asyncio.subprocess.Process:
+        self._keep_port()
         with self._open_log() as log:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -268,7 +301,7 @@ class ServiceKeeper:
         command += ["--replace-stragglers"] if self._settings.straggler.replace else []
         return command if self._heal else [*command, "--no-heal"]
 
-    async def _greet(self, process: asyncio.subprocess.Process) -> None:
+    async def _greet(self, process: Child) -> None:
         """Kill a service that lives and does not answer; training has gone on meanwhile."""
         secret = Secret.load(self._folder.secret_path)
         address = advertised(self._address, Address.tcp("127.0.0.1", 9))
@@ -288,11 +321,11 @@ class ServiceKeeper:
             await asyncio.sleep(_GREET_EVERY_S)
 
 
-def _kill(process: asyncio.subprocess.Process) -> None:
+def _kill(process: Child) -> None:
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
 
 
-def _signal_name(code: int) -> str | None:
-    return signal.Signals(-code).name if code < 0 else None
+def _signal_name(code: int | None) -> str | None:
+    return signal.Signals(-code).name if code is not None and code < 0 else None

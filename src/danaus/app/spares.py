@@ -18,6 +18,7 @@ from danaus.actor.failure import MeshFailure
 from danaus.actor.mesh import ProcMesh
 from danaus.actor.restart import RestartBudget
 from danaus.app.events import Event
+from danaus.app.inheritance import Inherited
 from danaus.app.run_folder import RunFolder
 from danaus.app.run_hosts import RunHosts
 from danaus.app.settings import RunConfig
@@ -71,10 +72,14 @@ class SparePool:
         self._ready: dict[str, Spare] = {}
         self._used = {f"spare-{n}": asyncio.Event() for n in range(config.spares)}
         self._alive: dict[str, str] = {}
+        self._found: dict[str, Inherited] = {}
 
     def begin(self, tasks: asyncio.TaskGroup) -> None:
-        """Start the spares, and keep them."""
+        """Start the spares, or take those that an earlier controller has left, and keep them."""
         for name in self._used:
+            found = self._hosts.inheritance.claim(name)
+            if found is not None:
+                self._found[name] = found
             tasks.create_task(self._keep(name))
 
     def take(self) -> Spare | None:
@@ -125,6 +130,9 @@ class SparePool:
             await used.wait()
 
     async def _start(self, name: str) -> Spare:
+        found = self._found.pop(name, None)
+        if found is not None:
+            return await self._go_on_with(found)
         rank, host = await self._hosts.spare_host(name, self._stopping)
         incarnation = self._folder.next_incarnation(name)
         job = self._job(rank, name, incarnation)
@@ -133,16 +141,27 @@ class SparePool:
         )
         self._alive[procs.mesh_id] = name
         workers: Any = procs.spawn("worker", ReplicaWorker, job)
+        return await self._prepared(Spare(name, rank, procs, workers))
+
+    async def _go_on_with(self, found: Inherited) -> Spare:
+        """Take over a spare that an earlier controller has started (A-12)."""
+        self._hosts.keep_spare(found.name, found.host)
+        procs = found.left.adopt()
+        self._alive[procs.mesh_id] = found.name
+        return await self._prepared(Spare(found.name, found.host, procs, found.adopt_workers()))
+
+    async def _prepared(self, spare: Spare) -> Spare:
+        procs, workers = spare.procs, spare.workers
         try:
             async with asyncio.timeout(self._config.start_limit_s):
                 await procs.initialized
-                ranks = (workers.slice(ranks=rank) for rank in range(job.num_ranks))
+                ranks = (workers.slice(ranks=rank) for rank in range(len(procs)))
                 await asyncio.gather(*(each.prepare.call_one().as_asyncio() for each in ranks))
         except BaseException:
             self._alive.pop(procs.mesh_id, None)
             await _end(procs)
             raise
-        return Spare(name, rank, procs, workers)
+        return spare
 
 
 async def _end(procs: ProcMesh) -> None:

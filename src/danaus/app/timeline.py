@@ -204,7 +204,7 @@ def _follows(event: Happening, fault: Fault) -> bool:
         return fault.kind in _BITS
     if event.name == Event.SERVICE_RESTARTED:
         return fault.target == SERVICE
-    if event.name == Event.RUN_STARTED:
+    if event.name in (Event.RUN_STARTED, Event.RUN_ADOPTED):
         return fault.kind == FaultKind.KILL_CONTROLLER
     target, incarnation = _who(event)
     if target != fault.target:
@@ -258,6 +258,7 @@ def _told_healing(event: Happening) -> str:
 
 _TELL: dict[str, Callable[[Happening], str]] = {
     Event.RUN_STARTED: lambda _: "the run is begun again by another controller",
+    Event.RUN_ADOPTED: lambda _: "another controller goes on with what lives",
     Event.HANG_NOTICED: lambda e: f"it is taken for hung: {e.text('reason')}".rstrip(": "),
     Event.PROCESS_EXITED: _told_exit,
     Event.SERVICE_EXITED: _told_exit,

@@ -7,10 +7,12 @@ torch; a controller never does.
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent import futures
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from danaus.actor.attempt import Attempt
 from danaus.actor.endpoints import Actor, concurrent_endpoint, endpoint
 from danaus.actor.notice import on_terminate
 from danaus.app.chaos_fault import Fault
@@ -67,14 +69,22 @@ class ReplicaWorker(Actor):
     def __init__(self, job: WorkerJob) -> None:
         self._job = job
         self._training: Any = None
+        self._prepared = False
+        self._outcome: futures.Future[WorkerResult] | None = None
         on_terminate(lambda: self._leave("it was asked to end (SIGTERM)"))
 
     @endpoint
     def prepare(self) -> None:
-        """Meet the other ranks and build what is trained; the controller limits how long."""
+        """Meet the other ranks and build what is trained; the controller limits how long.
+
+        What is prepared stays so: another controller may ask again.
+        """
+        if self._prepared:
+            return
         choice = choose(self._job.train.platform)  # first: it says what is wrong with a torch
         self._training = import_module(TRAINING).RankTraining(self._job, choice)
         self._training.prepare()
+        self._prepared = True
 
     @endpoint
     def adopt(self, job: WorkerJob) -> None:
@@ -97,8 +107,22 @@ class ReplicaWorker(Actor):
         """
         if self._training is None:
             raise InternalError("P-6", "a worker was told to train before it was prepared")
-        result: WorkerResult = self._training.train()
-        return result
+        if self._outcome is None:
+            self._outcome = futures.Future()
+            with Attempt() as attempt:
+                self._outcome.set_result(self._training.train())
+            if attempt.error is not None:
+                self._outcome.set_exception(attempt.error)
+        return self._outcome.result()
+
+    @concurrent_endpoint
+    def join(self) -> WorkerResult | None:
+        """Return what the training comes to that an earlier controller began; None: none did.
+
+        Raises:
+            DanausError: As ``train`` does.
+        """
+        return self._outcome.result() if self._outcome is not None else None
 
     @concurrent_endpoint
     def leave(self, reason: str) -> None:

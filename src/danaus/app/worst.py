@@ -19,9 +19,9 @@ T = TypeVar("T")
 _SIBLINGS_LIMIT_S = 0.25
 
 
-async def all_of(futures: Sequence[Future[T]]) -> tuple[T, ...]:
+async def all_of(futures: Sequence[Future[T] | asyncio.Future[T]]) -> tuple[T, ...]:
     """Return what every future comes to, or raise the worst error once one has raised."""
-    calls = [future.as_asyncio() for future in futures]
+    calls = [each.as_asyncio() if isinstance(each, Future) else each for each in futures]
     try:
         _, waiting = await asyncio.wait(calls, return_when=asyncio.FIRST_EXCEPTION)
         if waiting:  # siblings that fail at the same time may have the better word

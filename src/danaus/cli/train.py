@@ -26,7 +26,7 @@ from danaus.train.presets import PRESETS, preset
 from danaus.wire.secret import Secret
 
 C = TypeVar("C", bound=RunConfig)
-_OWN = ("config", "resume", "chaos.faults", "chaos.seed")
+_OWN = ("config", "resume", "take_over", "chaos.faults", "chaos.seed")
 _NEEDED = {"numpy": "reading the text", "safetensors": "writing checkpoints"}
 
 
@@ -54,13 +54,17 @@ class TrainCommand(RunConfig):
     Args:
         preset: Named settings to start from; without one, the presets are listed.
         config: A TOML file with a table per section; it goes above the preset.
-        resume: Folder of a run that goes on from where it stopped.
+        resume: Folder of a run that goes on from where it stopped.  Of a detached one whose
+            controller is gone, what lives goes on as it is.
+        take_over: With --resume: end a controller of the run that is alive, stopped say, and take
+            its place.
         chaos: Faults on purpose.
     """
 
     preset: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="PRESET")] = ""
     config: Path | None = None
     resume: Path | None = None
+    take_over: bool = False
     chaos: ChaosFlags = field(default_factory=ChaosFlags)
 
 
@@ -72,6 +76,8 @@ def run(arguments: list[str]) -> int:
     given = read(arguments, TrainCommand, "train")
     if "resume" in given.settings:
         return _go_on(given)
+    if "take_over" in given.settings:
+        raise ConfigError("--take-over without --resume", "the folder of a run that goes on")
     if not given.values and "config" not in given.settings:
         return _list_presets(given)
     settings = settle(given)
@@ -175,25 +181,41 @@ def _go_on(given: Given) -> int:
     flags = {name: value for name, value in given.settings.items() if name not in _OWN}
     if "run_dir" in flags:
         raise ConfigError("--run-dir and --resume name two folders", to_do="leave out --run-dir")
-    settings = resumed(saved(folder), flags)
+    before = saved(folder)
+    settings = resumed(before, flags)
+    take_over = load(TrainCommand, overrides=_only(given, "take_over")).take_over
     with folder:
-        folder.hold()  # now rather than after torch is loaded: another controller may be alive
+        folder.hold(
+            take_over=take_over
+        )  # now rather than after torch is loaded: another controller may be alive
     if (end := read_end(folder)) is not None:
         print(f"{finished_words(end)}\nthere is nothing left to do")
         return 0
     chaos = _chaos(given, settings)
     text = check(settings)
+    adopt = settings == before and chaos is None  # processes that live know of no changes
     settings = dataclasses.replace(settings, run_dir=folder.path)
-    return _train(settings, text, resume=True, chaos=chaos)
+    return _train(settings, text, resume=True, chaos=chaos, adopt=adopt)
 
 
-def _train(settings: RunConfig, text: str, *, resume: bool, chaos: FaultPlan | None) -> int:
+def _only(given: Given, name: str) -> dict[str, str]:
+    return {name: given.settings[name]} if name in given.settings else {}
+
+
+def _train(
+    settings: RunConfig,
+    text: str,
+    *,
+    resume: bool,
+    chaos: FaultPlan | None,
+    adopt: bool = True,
+) -> int:
     # Loads the actor runtime, which neither help nor bad input needs.
     from danaus.app.experiment import RunOrder
     from danaus.app.launch import run_folder_of, run_training
 
     path = run_folder_of(settings).path
-    order = RunOrder(path, settings, text=text, resume=resume, chaos=chaos)
+    order = RunOrder(path, settings, text=text, resume=resume, chaos=chaos, adopt=adopt)
     return run_training(order, console=run_console())
 
 

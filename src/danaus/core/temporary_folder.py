@@ -35,6 +35,13 @@ class TemporaryFolder:
         self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
         self._lock_fd = -1 if outlives else _hold(self.path)
 
+    @classmethod
+    def found(cls, path: Path) -> TemporaryFolder:
+        """Return a folder that was made to outlive its program, by another program."""
+        folder = cls.__new__(cls)
+        folder.path, folder._lock_fd = path, -1
+        return folder
+
     def remove(self) -> None:
         """Remove the folder and all that is in it; safe to call twice."""
         shutil.rmtree(self.path, ignore_errors=True)

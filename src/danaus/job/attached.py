@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Self
 
+from danaus.actor.adopting import Takeover
 from danaus.actor.attaching import AttachedHosts, HostTerms
 from danaus.actor.mesh import HostMesh
 from danaus.core.errors import ConfigError
@@ -64,6 +65,11 @@ class AttachedJob:
         """
         hosts = self._joined().refs
         return JobState(HostMesh(Extent(("hosts",), (len(hosts),)).region(), hosts))
+
+    @property
+    def takeover(self) -> Takeover | None:
+        """What an earlier controller has left, where the job is detached."""
+        return None
 
     def agent_pids(self) -> dict[str, int]:
         """Return the pid of each host's agent, on its own machine."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Self
 
 from danaus.actor.adopting import LeftProcs, Takeover
 from danaus.actor.agent_link import Patience
+from danaus.actor.found_process import FoundProcess
 from danaus.actor.holdings import HostHeld
 from danaus.actor.identity import HostRef
 from danaus.actor.local_agent import HostOptions, LocalAgent, start_agents
@@ -63,9 +65,12 @@ class LocalJob:
         heartbeat_limit_s: A host whose agent is silent for so many seconds, and then does not
             answer either, is lost (P-2); set it before ``apply``.
         bind: Where everyone listens, as in ``tcp:127.0.0.1:0``; None: unix sockets; likewise.
+        adopts: Whether what an earlier controller has left goes on, where the job is detached; else
+            it is ended; likewise.
     """
 
     heartbeat_limit_s: float = 5.0
+    adopts: bool = True
     bind: Address | None = None
 
     def __init__(
@@ -114,6 +119,10 @@ class LocalJob:
                 generation=takeover.generation if takeover else 0,
             )
             known = takeover.hosts if takeover else {}
+            if takeover is not None and not self.adopts:
+                takeover.forget()
+                _end_agents(known.values())
+                known = {}
             self._num_hosts = max(self._num_hosts, len(known))
             self._agents = [LocalAgent(f"host{n}", options) for n in range(self._num_hosts)]
             self._hosts = self._find_or_start(known)
@@ -284,6 +293,17 @@ class LocalJob:
             here.mkdir(mode=0o700, exist_ok=True)
             return here
         return self._temporary_folder()
+
+
+def _end_agents(hosts: Iterable[HostHeld]) -> None:
+    """SIGKILL agents that an earlier controller has started; their workers die with them."""
+    found = [FoundProcess.find(host.agent_pid, host.agent_started) for host in hosts]
+    for process in filter(None, found):
+        process.kill()
+    for process in filter(None, found):
+        with contextlib.suppress(subprocess.TimeoutExpired):  # the new agent ends what is left
+            process.wait(_END_LIMIT_S)
+        process.close()
 
 
 def _let_go(agent: LocalAgent) -> None:

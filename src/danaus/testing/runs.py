@@ -42,6 +42,8 @@ class SmallRun:
         heal: Whether a replica whose bits differ heals.
         chaos: Faults on purpose.
         labs: Folder of the labs whose hosts it may span.
+        adopt: Whether what an earlier controller has left goes on.
+        take_over: Whether a controller of its folder that is alive is ended.
     """
 
     config: RunConfig
@@ -50,6 +52,8 @@ class SmallRun:
     heal: bool = True
     chaos: FaultPlan | None = None
     labs: Path = LABS
+    adopt: bool = True
+    take_over: bool = False
 
     @property
     def folder(self) -> RunFolder:
@@ -68,12 +72,21 @@ class SmallRun:
             observers=self.observers,
             chaos=self.chaos,
             labs=self.labs,
+            adopt=self.adopt,
+            take_over=self.take_over,
         )
         return Launched(name, order)
 
-    def again(self) -> SmallRun:
-        """Return the same run, going on from what its folder holds, with nothing on purpose."""
-        return replace(self, resume=True, observers={}, chaos=None)
+    def again(self, *, adopt: bool = True, take_over: bool = False) -> SmallRun:
+        """Return the same run, going on from what its folder holds, with nothing on purpose.
+
+        Args:
+            adopt: Go on with what lives.
+            take_over: End a controller that is alive.
+        """
+        return replace(
+            self, resume=True, observers={}, chaos=None, adopt=adopt, take_over=take_over
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,21 +60,22 @@ class ReservedPort:
 
     Args:
         host: The address to reserve it at.
+        port: Which; 0: one that is free.
 
     Raises:
-        AddressRefused: There is no such address here.
+        AddressRefused: There is no such address here, or somebody listens at that port.
     """
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, host: str, port: int = 0) -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._sock = socket.socket(family, socket.SOCK_STREAM)
         try:
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self._sock.bind((host, 0))
+            self._sock.bind((host, port))
         except OSError as error:
             self._sock.close()
             raise AddressRefused(
-                str(Address.tcp(host, 0)), f"cannot be bound: {error.strerror}"
+                str(Address.tcp(host, port)), f"cannot be bound: {error.strerror}"
             ) from error
         self.address = Address.tcp(host, self._sock.getsockname()[1])
 

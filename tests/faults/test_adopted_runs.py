@@ -1,0 +1,222 @@
+"""A-12, P-4: the controller of a detached run dies; another adopts the run, nothing restarts."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from danaus.app.chaos_spec import read as read_fault
+from danaus.app.door import Door, Drain, Scale
+from danaus.app.events import Event
+from danaus.testing.faults import Pace, WaitForDisk
+from danaus.testing.hosts import Watched, wait_for_state
+from danaus.testing.runs import Shape, finish, running, small_run
+from danaus.testing.watching import RunWatch
+
+SHAPE = Shape(replicas=3, leaves=3, steps=120)
+STEP_S = 0.2
+SOURCE = Path(__file__).parents[2] / "src"
+
+CONTROLLER = """
+import pickle, sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from danaus.testing.runs import running
+
+if __name__ == "__main__":
+    with running(pickle.loads(Path(sys.argv[2]).read_bytes())) as going:
+        print(going.result(200).sha256, flush=True)
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A detached run whose steps take their time until the file ``fast`` is there."""
+    pace = Pace(STEP_S, until=tmp_path / "fast")
+    observers = {f"replica-{n}": (pace, WaitForDisk()) for n in range(SHAPE.replicas)}
+    return small_run(tmp_path / "run", SHAPE, observers=observers, detached=True)
+
+
+@pytest.fixture
+def controlled(tmp_path):
+    """Start a run under a controller of its own process."""
+    started = []
+
+    def start(run):
+        (tmp_path / "run.pickle").write_bytes(pickle.dumps(run))
+        command = [sys.executable, "-c", CONTROLLER, str(SOURCE), str(tmp_path / "run.pickle")]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate(timeout=10)
+
+
+def kill(process):
+    process.kill()
+    process.wait(10)
+
+
+def workers(watch):
+    """Return the pids of all workers by process id."""
+    return {
+        name: pid
+        for host in range(SHAPE.replicas)
+        for name, pid in watch.pids(host).items()
+        if "/" in name
+    }
+
+
+def adopted(watch, times=1):
+    lines = watch.until(
+        "an adoption",
+        lambda: found if len(found := watch.events(Event.RUN_ADOPTED)) >= times else [],
+    )
+    return lines[-1]
+
+
+@pytest.mark.timeout(120)
+def test_a_new_controller_adopts_what_lives_and_the_bits_are_the_same(
+    run, controlled, undisturbed, tmp_path
+):
+    watch = RunWatch(run.folder)
+    first = controlled(run)
+    watch.until_members(3, limit_s=60)
+    before, service = workers(watch), watch.service_pid()
+    kill(first)
+    watch.until_moved(2)
+    with running(run.again()) as going:
+        line = adopted(watch)
+        assert line["living"] == {f"replica-{n}": 0 for n in range(3)}
+        assert line["gone"] == []
+        watch.until_moved(2)
+        assert workers(watch) == before, "nothing was started again"
+        assert watch.service_pid() == service
+        # Whoever dies now is started again, by the new controller.
+        victim = before["host1/replica-1/0#0"]
+        os.kill(victim, signal.SIGKILL)
+        watch.until("it starts again", lambda: watch.events("process_started", incarnation=1))
+        watch.until_members(3)
+        # The service, too.
+        os.kill(service, signal.SIGKILL)
+        watch.until("another service", lambda: watch.events("service_restarted"))
+        watch.until_moved(2)
+        # And what the door is asked for is done.
+        door = Door(run.folder)
+        door.strike(read_fault("kill:replica=0"))
+        watch.until("its end", lambda: watch.events("process_exited", replica="replica-0"))
+        watch.until_members(3)
+        assert "has left" in door.ask(Drain("replica-2"), None).words
+        door.ask(Scale(3), None)
+        watch.until_members(3)
+        (tmp_path / "fast").touch()
+        assert going.result(60).sha256 == undisturbed(run)
+    assert not watch.events(Event.RUN_RESUMED), "somebody was always alive"
+    assert not watch.events(Event.REPLICA_FAILED)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_who_dies_without_a_controller_is_started_again_by_the_next(
+    run, controlled, undisturbed, tmp_path
+):
+    watch = RunWatch(run.folder)
+    first = controlled(run)
+    watch.until_members(3, limit_s=60)
+    before = workers(watch)
+    kill(first)
+    os.kill(before["host0/replica-0/0#0"], signal.SIGKILL)
+    os.kill(watch.service_pid(), signal.SIGKILL)
+    agent = Watched(watch.pids(2)["agent"])
+    agent.signal(signal.SIGKILL)
+    assert agent.ends_within(10)
+    agent.close()
+    with running(run.again()) as going:
+        line = adopted(watch)
+        assert line["living"] == {"replica-1": 0}
+        assert line["gone"] == ["replica-0", "replica-2"]
+        (death,) = watch.until(
+            "its death is told", lambda: watch.events("process_exited", replica="replica-0")
+        )
+        assert death["signal"] == "SIGKILL"
+        watch.until_members(3, limit_s=60)
+        assert workers(watch)["host1/replica-1/0#0"] == before["host1/replica-1/0#0"]
+        (tmp_path / "fast").touch()
+        result = going.result(60)
+    assert result.sha256 == undisturbed(run)
+    assert result.num_restarts == 2
+    assert not watch.events(Event.RUN_RESUMED)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_controller_dies_while_a_replica_starts_and_then_the_next(
+    run, controlled, undisturbed, tmp_path
+):
+    watch = RunWatch(run.folder)
+    first = controlled(run)
+    watch.until_members(3, limit_s=60)
+    os.kill(workers(watch)["host1/replica-1/0#0"], signal.SIGKILL)
+    watch.until("another life of it", lambda: watch.folder.incarnations()["replica-1"] == 1)
+    kill(first)
+    second = controlled(run.again())
+    adopted(watch)
+    watch.until_members(3, limit_s=60)
+    held = workers(watch)
+    kill(second)
+    with running(run.again()) as going:
+        adopted(watch, 2)
+        watch.until_moved(2)
+        assert workers(watch) == held
+        (tmp_path / "fast").touch()
+        assert going.result(60).sha256 == undisturbed(run)
+    assert not watch.events(Event.RUN_RESUMED)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_run_that_came_to_its_end_without_a_controller_is_concluded(
+    run, controlled, undisturbed, tmp_path
+):
+    watch = RunWatch(run.folder)
+    first = controlled(run)
+    watch.until_members(3, limit_s=60)
+    held = [Watched(pid) for pid in workers(watch).values()]
+    kill(first)
+    (tmp_path / "fast").touch()
+    watch.until_step(SHAPE.steps, limit_s=60)
+    # Adopted while they still are there, or, where they have ended by then, from the checkpoint.
+    assert finish(run.again(), limit_s=60).sha256 == undisturbed(run)
+    assert all(each.ends_within(10.0) for each in held)
+    for each in held:
+        each.close()
+    assert finish(run.again(), limit_s=60).sha256 == undisturbed(run), "nothing is left of it"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_stopped_controller_is_replaced_on_demand_and_wakes_up_no_more(
+    run, controlled, undisturbed, tmp_path
+):
+    watch = RunWatch(run.folder)
+    first = controlled(run)
+    watch.until_members(3, limit_s=60)
+    before = workers(watch)
+    first.send_signal(signal.SIGSTOP)
+    assert wait_for_state(first.pid, "T")
+    with running(run.again(take_over=True)) as going:
+        assert first.wait(10) == -signal.SIGKILL
+        adopted(watch)
+        watch.until_moved(2)
+        assert workers(watch) == before
+        (tmp_path / "fast").touch()
+        assert going.result(60).sha256 == undisturbed(run)
