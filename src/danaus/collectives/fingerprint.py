@@ -67,10 +67,13 @@ class Fingerprints:
         hashed = xxhash.xxh3_64()
         elsewhere: dict[torch.device, list[Tensor]] = {}
         for name in self._names:
-            tensor = local_shard(named[name])
+            given = named[name]
             known = self._known.get(name)
-            if known is None or known.place != _place(tensor):
-                known = self._known[name] = _learn(name, tensor)
+            tensor = given
+            if known is None or not known.holds(given):
+                tensor = local_shard(given)
+                if known is None or known.place != _place(tensor):
+                    known = self._known[name] = _learn(name, given, tensor)
             hashed.update(known.words)
             if known.view is not None:
                 hashed.update(_number(known.view))
@@ -89,22 +92,35 @@ _Place = tuple[int, torch.Size, tuple[int, ...], torch.dtype]
 
 
 class _Known(NamedTuple):
-    """A tensor's place in memory, what is hashed of it beside its bits, and its bytes."""
+    """A tensor's place in memory, what is hashed of it beside its bits, and its bytes.
+
+    ``given`` is it where nothing has to be done to come from it to its bytes.
+    """
 
     place: _Place
     words: bytes
     view: memoryview | None
+    given: Tensor | None
+
+    def holds(self, given: Tensor) -> bool:
+        """Tell whether it is the very tensor, where and as it was."""
+        if self.given is not given:
+            return False
+        there = self.place[0] == given.data_ptr() and given.is_contiguous()
+        return there and self.place[1] == given.shape
 
 
 def _place(tensor: Tensor) -> _Place:
     return tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
 
 
-def _learn(name: str, tensor: Tensor) -> _Known:
+def _learn(name: str, given: Tensor, tensor: Tensor) -> _Known:
     words = f"{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode()
     plain = tensor.device.type == "cpu" and tensor.is_contiguous()
     # The view keeps the memory alive: nothing else can come to lie where it is.
-    return _Known(_place(tensor), words, view_bytes(tensor) if plain else None)
+    view = view_bytes(tensor) if plain else None
+    whole = plain and tensor.data_ptr() == given.data_ptr() and tensor.shape == given.shape
+    return _Known(_place(tensor), words, view, given if whole else None)
 
 
 def _number(view: memoryview) -> bytes:

@@ -26,6 +26,8 @@ class BufferWatch:
     def __init__(self, network: nn.Module, scratch: frozenset[str] | None = None) -> None:
         self._network, self._scratch = network, scratch or frozenset()
         self._can_declare = scratch is not None
+        self._modules: list[nn.Module] = []
+        self._facts: list[int] = []
         names = {name for name, _ in network.named_buffers()}
         unknown = sorted(self._scratch - names)
         if unknown:
@@ -33,7 +35,15 @@ class BufferWatch:
                 f"scratch buffer {unknown[0]!r} is not in the network",
                 f"one of {', '.join(sorted(names)) or '(it has no buffers)'}",
             )
+        self.begin()
+
+    def begin(self) -> None:
+        """Watch from here on."""
+        if self._modules and self._quick_look() == self._facts:
+            return
         self._seen = self._look()
+        self._modules = list(self._network.modules())
+        self._facts = self._quick_look()
 
     def check(self) -> None:
         """Raise if an undeclared buffer changed since the watch began.
@@ -41,6 +51,8 @@ class BufferWatch:
         Raises:
             ConfigError: Names the buffer.
         """
+        if self._quick_look() == self._facts:
+            return
         for name, (buffer, version) in self._look().items():
             if name not in self._seen:
                 raise self._refusal(name, "appeared")
@@ -56,6 +68,16 @@ class BufferWatch:
             for name, buffer in self._network.named_buffers()
             if name not in self._scratch
         }
+
+    def _quick_look(self) -> list[int]:
+        """Return what changes with any buffer, without its name: this is looked at all the time."""
+        facts: list[int] = []
+        for module in self._modules:
+            facts.append(len(module._modules))
+            for buffer in module._buffers.values():
+                if buffer is not None:
+                    facts += (id(buffer), buffer._version)
+        return facts
 
     def _refusal(self, name: str, what: str) -> ConfigError:
         to_do = "make it a function of the step's inputs"

@@ -67,12 +67,16 @@ class PlainWork:
         _refuse_odd(model)
         self._flat = torch.zeros(sum(p.numel() for p in self._parameters) + _TAIL)
         self._views = self._cut(self._flat)
+        self._tail = self._flat[-_TAIL:]
+        self._gradient = torch.empty(0)
+        self._gradients: list[Tensor] = []
         self._num_added = 0
         self._watch = BufferWatch(model)
         self._optimizer_state = OptimizerState(optimizer, self._parameters)
         self._optimizer_numbers = OptimizerNumbers(optimizer)
         # As the step last applied had them: whoever joins goes on from there.
-        self._numbers = torch.tensor(self.numbers, dtype=torch.float64)
+        self._noted = self.numbers
+        self._numbers = torch.tensor(self._noted, dtype=torch.float64)
         self._initial_numbers = self._numbers.clone()
         self._named = _named_tensors(model)
         self._initial = {name: tensor.clone() for name, tensor in self._named.items()}
@@ -88,7 +92,7 @@ class PlainWork:
         """Begin to accumulate a leaf."""
         self._flat.zero_()
         self._num_added = 0
-        self._watch = BufferWatch(self._model)
+        self._watch.begin()
         for parameter, view in zip(self._parameters, self._views, strict=True):
             parameter.grad = view
 
@@ -99,8 +103,8 @@ class PlainWork:
     def backward(self, loss_sum: Tensor, num_tokens: int) -> None:
         """Accumulate one microbatch."""
         loss_sum.backward()  # type: ignore[no-untyped-call]
-        self._flat[-2] += loss_sum.detach()
-        self._flat[-1] += num_tokens
+        self._tail[0] += loss_sum.detach()
+        self._tail[1] += num_tokens
         self._num_added += 1
 
     def leaf(self, num_microbatches: int) -> Tensor:
@@ -165,18 +169,26 @@ class PlainWork:
         return 0.0
 
     def apply(self, step: int, flat_P: Tensor, measures: Sequence[float] = ()) -> PlainResult:
-        loss_sum, num_tokens = float(flat_P[-2]), float(flat_P[-1])
+        loss_sum, num_tokens = flat_P[-_TAIL:].tolist()
         mean_P = flat_P[:-_TAIL].div_(num_tokens)
-        for parameter, gradient in zip(self._parameters, self._cut(flat_P), strict=True):
+        if self._gradient is not flat_P:  # it is the same buffer in most steps
+            self._gradient, self._gradients = flat_P, self._cut(flat_P)
+        for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
             parameter.grad = gradient
         norm = float(torch.linalg.vector_norm(mean_P))
-        self._numbers.copy_(torch.tensor(self.numbers, dtype=torch.float64))
+        self._note_numbers()
         self._optimizer.step()
         self._optimizer.zero_grad(set_to_none=True)
         self._optimizer_state.stepped()
         self._progress[0] = step
         self.last_loss = loss_sum / num_tokens
         return PlainResult(self.last_loss, norm, int(num_tokens))
+
+    def _note_numbers(self) -> None:
+        numbers = self.numbers
+        if numbers != self._noted:
+            self._numbers.copy_(torch.tensor(numbers, dtype=torch.float64))
+            self._noted = numbers
 
     def state(self) -> dict[str, Tensor]:
         optimizer = {f"optim.{at}": each for at, each in self._optimizer_state.named().items()}
@@ -185,7 +197,7 @@ class PlainWork:
 
     def loaded(self, step: int) -> None:
         self._optimizer_state.loaded(step)
-        self.tune(self._numbers.tolist())
+        self._go_by_noted()
 
     def restorable_step(self) -> int:
         return 0
@@ -207,7 +219,12 @@ class PlainWork:
         self._optimizer_state.reset()
         self._progress.copy_(self._initial_progress)
         self._numbers.copy_(self._initial_numbers)
-        self.tune(self._numbers.tolist())
+        self._go_by_noted()
+
+    def _go_by_noted(self) -> None:
+        """Go by the numbers that the state holds."""
+        self._noted = tuple(self._numbers.tolist())
+        self.tune(self._noted)
 
     def fingerprint(self) -> str:
         return self._fingerprints.of(self.state())

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 TAIL = 2
+_MOST_CUT = 4
+"""Vectors whose views are remembered: the same few come again in each step."""
 
 
 class FlatLayout:
@@ -28,13 +30,21 @@ class FlatLayout:
             self._places[name] = (offset, tensor.shape)
             offset += tensor.numel()
         self.num_elements = offset + TAIL
+        self._cut: dict[int, tuple[Tensor, dict[str, Tensor]]] = {}
 
     def views(self, flat: Tensor) -> dict[str, Tensor]:
         """Return each tensor's place in ``flat`` (``[num_elements]``) in the tensor's shape."""
-        return {
+        known = self._cut.get(id(flat))
+        if known is not None and known[0] is flat:
+            return known[1]
+        if len(self._cut) >= _MOST_CUT:
+            self._cut.clear()
+        views = {
             name: flat[offset : offset + shape.numel()].view(shape)
             for name, (offset, shape) in self._places.items()
         }
+        self._cut[id(flat)] = flat, views
+        return views
 
     def first_not_finite(self, flat: Tensor) -> str:
         """Return the name of the first tensor in ``flat`` that holds an infinity or a NaN."""

@@ -188,7 +188,10 @@ class Trainer:
         tokens_BT, targets_BT = tokens_BT[rows], targets_BT[rows]
         with torch.random.fork_rng(devices=[]):
             seed = self.config.step.seed
-            torch.manual_seed(draw_seed("forward", seed, step, microbatch, self.place.rank))
+            # Not torch.manual_seed, which looks for devices each time: this trains on the CPU.
+            torch.default_generator.manual_seed(
+                draw_seed("forward", seed, step, microbatch, self.place.rank)
+            )
             logits_BTV = self.network(tokens_BT)
             loss = F.cross_entropy(
                 logits_BTV.flatten(0, 1).float(), targets_BT.flatten(), reduction="sum"
