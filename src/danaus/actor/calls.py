@@ -96,7 +96,7 @@ class MeshEndpoint(Endpoint[P, R]):
         return Replies(gather.futures)
 
     def broadcast(self, *args: P.args, **kwargs: P.kwargs) -> None:
-        self._post(own(self._packed(args, kwargs)), None)
+        self._post(self._packed(args, kwargs), None)
 
     def send(
         self,
@@ -164,7 +164,8 @@ class MeshEndpoint(Endpoint[P, R]):
                     if gather is not None:
                         gather.posted(at, link, call)
                     continue
-            runtime.io.post(self._send_numbered, (way, at, number), parts, gather)
+            late = parts if gather is not None else own(parts)
+            runtime.io.post(self._send_numbered, (way, at, number), late, gather)
 
     def _send_one(self, way: Way, parts: Parts, gather: Gathering | None, *, at: int) -> None:
         self._send_numbered((way, at, next(way.numbers)), parts, gather)

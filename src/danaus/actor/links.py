@@ -31,6 +31,7 @@ from danaus.actor.process_messages import (
     Returned,
     ReturnedMany,
 )
+from danaus.wire.codec import own
 from danaus.wire.frame import Buffer
 
 NOT_SENT = -1
@@ -107,7 +108,7 @@ class Peer(Protocol):
 
         Args:
             call: Its number.
-            parts: The value.
+            parts: The value; they may be written to again once this returns.
             more: Others are likely to follow at once: it may wait a moment to go with them.
         """
 
@@ -213,7 +214,7 @@ class LocalLink(Link):
 
     def answer(self, call: int, parts: Parts, *, more: bool) -> None:
         """Take what a call returned."""
-        self.send(Returned(call), parts)
+        self.send(Returned(call), own(parts))
 
     def _send(self, message: ProcessMessage, parts: Parts) -> None:
         copies = [part if isinstance(part, Live) else bytearray(part) for part in parts]

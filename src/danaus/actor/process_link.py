@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -24,6 +24,7 @@ from danaus.actor.links import NOT_SENT, Link, LinkUser, Parts, Pending
 from danaus.actor.process_messages import CODEC, Deliver, ProcessMessage
 from danaus.core.errors import ChannelClosed, DanausError, MessageTooLarge
 from danaus.wire.codec import own
+from danaus.wire.lending import Part
 from danaus.wire.session import Session
 
 Unsent = tuple[ProcessMessage, Parts, Pending | None]
@@ -108,17 +109,25 @@ class ProcessLink(Link):
     # -- from any thread -----------------------------------------------------------------------
 
     def submit(self, key: Key, parts: Parts, pending: Pending | None, *, number: int) -> int:
+        session = self.session
+        if session is None:
+            return NOT_SENT
+        is_large = len(parts) > 1 or len(parts[0]) > SMALL_BYTES
+        sent: Sequence[Part] = parts
+        if is_large:  # copied before anybody is kept waiting
+            sent = session.lend(parts)
+            sent = sent if pending is not None else own(sent)
         with self._sending:
-            session = self.session
-            if session is None or self.fault_why or self.life:
+            if self.fault_why or self.life:
+                session.give_up(sent)
                 return NOT_SENT
             call = next(self._numbers) if pending is not None else 0
             if pending is not None:
                 self._pending[call] = pending
             try:
-                if len(parts) > 1 or len(parts[0]) > SMALL_BYTES:
+                if is_large:
                     self._flush(session)
-                    self._submit_large(session, key, parts, numbers=(call, number))
+                    self._submit_large(session, key, sent, numbers=(call, number))
                 else:
                     self._outgoing.add(key, bytes(parts[0]), call=call, number=number)
                     if self._goes_now(pending is not None):
@@ -128,7 +137,7 @@ class ProcessLink(Link):
             return call
 
     def _submit_large(
-        self, session: Session, key: Key, parts: Parts, *, numbers: tuple[int, int]
+        self, session: Session, key: Key, parts: Sequence[Part], *, numbers: tuple[int, int]
     ) -> None:
         (mesh_id, rank, incarnation, sender, endpoint), (call, number) = key, numbers
         message = Deliver(call, mesh_id, rank, incarnation, sender, number, endpoint)

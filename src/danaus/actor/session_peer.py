@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Sequence
 
 from danaus.actor.agent_messages import Hello
 from danaus.actor.batches import SMALL_BYTES, TOGETHER, Incoming
@@ -18,6 +19,8 @@ from danaus.actor.process_messages import (
     ReturnedMany,
 )
 from danaus.core.errors import ChannelClosed, DanausError, MessageTooLarge
+from danaus.wire.codec import own
+from danaus.wire.lending import Part
 from danaus.wire.session import Session
 
 
@@ -63,6 +66,9 @@ class SessionPeer:
 
     def send(self, message: ProcessMessage, parts: Parts = ()) -> None:
         """Send; a peer that is gone swallows it."""
+        self._send(message, parts)
+
+    def _send(self, message: ProcessMessage, parts: Sequence[Part]) -> None:
         with contextlib.suppress(ChannelClosed):
             try:
                 self.session.send([CODEC.encode(message), *parts])
@@ -75,7 +81,7 @@ class SessionPeer:
     def answer(self, call: int, parts: Parts, *, more: bool) -> None:
         """Send what a call returned, alone or together with what follows at once."""
         if len(parts) > 1 or len(parts[0]) > SMALL_BYTES:
-            self.send(Returned(call), parts)
+            self._send(Returned(call), own(self.session.lend(parts)))
             return
         with self._answering:
             self._values.append((call, bytes(parts[0])))

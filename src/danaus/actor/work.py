@@ -18,7 +18,7 @@ from danaus.actor.loop_thread import LoopThread
 from danaus.actor.ports import Port, PortTable, Reply
 from danaus.actor.process_messages import Deliver
 from danaus.core.clock import Clock
-from danaus.wire.codec import own, pack, unpack
+from danaus.wire.codec import pack, unpack
 from danaus.wire.frame import Buffer
 
 
@@ -80,7 +80,7 @@ def opened(
 def packed(work: Work, value: object) -> Sequence[Buffer]:
     """Return the parts of what was returned; none where a port answers."""
     with_port = work.spec is not None and work.spec.explicit_port
-    return () if with_port else own(pack(value))
+    return () if with_port else pack(value)
 
 
 def guarded(job: Callable[[], object], end: Callable[[int], None]) -> Callable[[], None]:

@@ -31,6 +31,7 @@ from danaus.wire.inbox import Inbox
 from danaus.wire.memory_transport import MemoryTransport
 from danaus.wire.opening import Accepting, Dialling, Opening
 from danaus.wire.owned_tasks import OwnedTasks
+from danaus.wire.resume import Fds
 from danaus.wire.secret import Secret
 from danaus.wire.tls import identity
 from danaus.wire.transport import SocketTransport, Transport
@@ -88,6 +89,7 @@ class Channel:
         *,
         number: int = 0,
         ack: int = 0,
+        fds: Fds = (),
     ) -> int:
         """Queue one frame without waiting; its large buffers stay borrowed until it is written.
 
@@ -95,7 +97,20 @@ class Channel:
             ChannelClosed: The connection is gone.
             MessageTooLarge: Nothing was queued.
         """
-        return self._transport.push(kind, parts, number=number, ack=ack)
+        return self._transport.push(kind, parts, number=number, ack=ack, fds=fds)
+
+    @property
+    def carries_fds(self) -> bool:
+        """Tell whether descriptors can go with a frame: both ends are on one host."""
+        return self._transport.carries_fds
+
+    def take_fd(self) -> int:
+        """Return the next descriptor that came along; it is the caller's.
+
+        Raises:
+            FrameDamaged: None came.
+        """
+        return self._transport.take_fd()
 
     def keep_copies(self) -> None:
         """Give all borrowed buffers back: what is still queued is copied."""

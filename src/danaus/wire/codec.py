@@ -17,6 +17,7 @@ import copyreg
 import ctypes
 import importlib
 import io
+import operator
 import pickle
 import sys
 from collections.abc import Sequence
@@ -74,6 +75,7 @@ def pack(value: object) -> list[Buffer]:
     """
     if _is_plain(value):
         return [pickle.dumps(value, _PROTOCOL)]
+    value = _with_large_apart(value)
     if not cloudpickle.list_registry_pickle_by_value():
         try:
             parts = _dump(value, pickle.Pickler)
@@ -113,13 +115,41 @@ def _is_plain(value: object) -> bool:
     return kind is dict and not value
 
 
+class _Large:
+    """``bytes`` that are to travel as a buffer: pickle itself would copy them, three times."""
+
+    def __init__(self, value: bytes) -> None:
+        self._value = value
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return bytes, (pickle.PickleBuffer(self._value),)
+
+
+def _with_large_apart(value: Any) -> Any:
+    """Return ``value`` with the large ``bytes`` in its outer tuples and dicts marked."""
+    kind = type(value)
+    if kind is bytes and len(value) >= _LARGE_BYTES:
+        return _Large(value)
+    if kind is tuple and value:
+        marked = tuple(_with_large_apart(each) for each in value)
+        return value if all(map(operator.is_, marked, value)) else marked
+    if kind is dict and value:
+        apart = {key: _with_large_apart(each) for key, each in value.items()}
+        return value if all(map(operator.is_, apart.values(), value.values())) else apart
+    return value
+
+
+_LARGE_BYTES = 64 * 1024
 _PLAIN = frozenset({int, float, bool, type(None), complex})
 _PLAIN_LENGTH = 1024
 
 
-def own(parts: Sequence[Buffer]) -> list[Buffer]:
+P = TypeVar("P")
+
+
+def own(parts: Sequence[P]) -> list[P | bytes]:
     """Return the parts with every borrowed buffer copied."""
-    return [part if isinstance(part, bytes) else bytes(part) for part in parts]
+    return [bytes(part) if isinstance(part, bytearray | memoryview) else part for part in parts]
 
 
 def _dump(value: object, pickler_class: type[pickle.Pickler]) -> list[Buffer]:

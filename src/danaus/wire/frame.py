@@ -24,11 +24,13 @@ import enum
 import functools
 import struct
 from collections.abc import Sequence
+from typing import Any, cast
 
 import msgspec
 import xxhash
 
 from danaus.core.errors import FrameDamaged, MessageTooLarge
+from danaus.wire.memory import POOLED_BYTES, received_part
 
 Buffer = bytes | bytearray | memoryview
 
@@ -41,6 +43,7 @@ _U64 = struct.Struct("<Q")
 _MAGIC = b"dnF1"
 _SCRATCH_BYTES = 64 * 1024
 _DIRECT_BYTES = 32 * 1024
+_DAMAGED_PAYLOAD = "the payload's checksum does not fit"
 _JOIN_BYTES = 16 * 1024  # up to here copying together beats hashing piece by piece
 
 
@@ -52,6 +55,8 @@ class Kind(enum.IntEnum):
     WELCOME = 3
     REFUSED = 4
     CLOSE = 5
+    LENT = 6
+    RELEASED = 7
 
 
 _KINDS = {kind.value: kind for kind in Kind}
@@ -74,6 +79,11 @@ class Frame(msgspec.Struct, frozen=True):
     number: int
     ack: int
     parts: list[bytearray]
+
+
+def _memory(size: int) -> bytearray:
+    """Return memory for a part that is received."""
+    return bytearray(size) if size < POOLED_BYTES else cast(bytearray, received_part(size))
 
 
 def flat(part: Buffer) -> Buffer:
@@ -168,7 +178,7 @@ def check_payload(head: Head, parts: Sequence[Buffer], peer: str) -> None:
         FrameDamaged: They differ.
     """
     if payload_hash(parts) != head.payload_hash:
-        raise FrameDamaged(peer, "the payload's checksum does not fit")
+        raise FrameDamaged(peer, _DAMAGED_PAYLOAD)
 
 
 class FrameParser:
@@ -193,6 +203,7 @@ class FrameParser:
         self._part_at = 0  # index of the part being filled
         self._part_end = 0  # bytes of it that are there
         self._direct = False  # the last space() was the part's own memory
+        self._running: Any = None  # the hash of a large payload so far, while its bytes are near
         self.damage: FrameDamaged | None = None
 
     @property
@@ -226,7 +237,7 @@ class FrameParser:
         frames: list[Frame] = []
         try:
             if self._direct:
-                self._part_end += count
+                self._took(count)
                 self._direct = False
                 self._finish_payload(frames)
             else:
@@ -303,8 +314,10 @@ class FrameParser:
         raw = bytes(self._scratch[self._start : self._start + size])
         self._start += size
         self._head = decode_head(raw, self._peer, self._limit)
-        self._parts = [bytearray(length) for length in self._head.lengths]
+        self._parts = [_memory(length) for length in self._head.lengths]
         self._part_at = self._part_end = 0
+        large = sum(self._head.lengths) > _JOIN_BYTES
+        self._running = xxhash.xxh3_64() if large else None
         return self._finish_payload(frames) or self._start < self._end
 
     def _check_magic(self, available: int) -> None:
@@ -321,11 +334,17 @@ class FrameParser:
                 self._start : self._start + count
             ]
             self._start += count
-            self._part_end += count
+            self._took(count)
             if self._part_end < len(part):
                 return
             self._part_at += 1
             self._part_end = 0
+
+    def _took(self, count: int) -> None:
+        """Take note that ``count`` bytes came to the part that is being filled."""
+        start, self._part_end = self._part_end, self._part_end + count
+        if self._running is not None:
+            self._running.update(memoryview(self._parts[self._part_at])[start : self._part_end])
 
     def _finish_payload(self, frames: list[Frame]) -> bool:
         """Deliver the frame if its last byte is there; tell whether it was."""
@@ -336,6 +355,9 @@ class FrameParser:
         if self._head is None or self._part_at < len(parts):
             return False
         head, self._head, self._parts = self._head, None, []
-        check_payload(head, parts, self._peer)
+        if self._running is None:
+            check_payload(head, parts, self._peer)
+        elif self._running.intdigest() != head.payload_hash:
+            raise FrameDamaged(self._peer, _DAMAGED_PAYLOAD)
         frames.append(Frame(head.kind, head.number, head.ack, parts))
         return True

@@ -19,6 +19,7 @@ from danaus.wire.frame import (
     encode_head,
     flat,
 )
+from danaus.wire.resume import Fds
 from danaus.wire.transport import Receiver, why_ended
 
 _log = logging.getLogger("danaus.wire")
@@ -43,7 +44,14 @@ class MemoryTransport:
         self._receiver = receiver
         self._loop.call_soon(self._deliver)
 
-    def push(self, kind: Kind, parts: Sequence[Buffer], *, number: int, ack: int) -> int:
+    carries_fds = False
+
+    def take_fd(self) -> int:
+        raise FrameDamaged(self.peer, "no descriptor goes this way")
+
+    def push(
+        self, kind: Kind, parts: Sequence[Buffer], *, number: int, ack: int, fds: Fds = ()
+    ) -> int:
         if self._ended is not None or self.other is None:
             raise ChannelClosed(self.peer, why_ended(self._ended))
         bodies = [flat(part) for part in parts]

@@ -24,7 +24,7 @@ from danaus.core.errors import AddressRefused, ChannelClosed, HandshakeRefused
 from danaus.wire import sockets
 from danaus.wire.handshake import MAX_HELLO_BYTES, Acceptor, Dialler
 from danaus.wire.secret import Secret
-from danaus.wire.stream import Stream, TlsStream, why_refused
+from danaus.wire.stream import Stream, TlsStream, plain_stream, why_refused
 from danaus.wire.tls import identity
 
 CROWDED_RETRY_S = 0.005
@@ -154,7 +154,7 @@ class Accepting(Opening):
             raise HandshakeRefused(
                 self.peer, "it speaks without TLS, which connections between machines need (W-2)"
             )
-        return Stream(self._sock)
+        return plain_stream(self._sock)
 
     def _prover(self, binding: bytes) -> Acceptor:
         return Acceptor(self._secret, peer=self.peer, binding=binding)
@@ -223,7 +223,11 @@ class Dialling(Opening):
         self._try_connect()
 
     def _begin(self) -> Stream:
-        return Stream(self._sock) if sockets.is_local(self._endpoint) else self._tls(accepts=False)
+        return (
+            plain_stream(self._sock)
+            if sockets.is_local(self._endpoint)
+            else self._tls(accepts=False)
+        )
 
     def _prover(self, binding: bytes) -> Dialler:
         machine = Dialler(self._secret, self._hello, peer=self.peer, binding=binding)

@@ -13,29 +13,31 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
+from typing import cast
 
 from danaus.core.errors import ChannelClosed, DanausError, FrameDamaged, MessageTooLarge
 from danaus.wire.channel import Channel
 from danaus.wire.codec import own
 from danaus.wire.draining import Drainers
-from danaus.wire.frame import DEFAULT_MAX_FRAME_BYTES, MAX_PARTS, Buffer, Frame, Kind, flat
-from danaus.wire.inbox import Inbox
+from danaus.wire.frame import DEFAULT_MAX_FRAME_BYTES, MAX_PARTS, Buffer, Frame, Kind
+from danaus.wire.lending import Loans, Part, tabled
 from danaus.wire.owned_tasks import OwnedTasks
-from danaus.wire.resume import Window
+from danaus.wire.receiving import Receiving
+from danaus.wire.resume import Fds, Window
 
 LOST_LIMIT_S = 10.0
 CLOSE_LIMIT_S = 1.0
 ACK_DELAY_S = 0.02
+_NUMBERED = (Kind.MESSAGE, Kind.LENT, Kind.RELEASED)
 _log = logging.getLogger("danaus.wire")
 
-OnMessage = Callable[[list[bytearray]], None]
 
-
-class Session:
+class Session(Receiving):
     """One end of a session; made by ``open_session`` and ``serve_sessions``.
 
     All on one loop, except ``send``, which may come from any thread.  Messages go to
@@ -56,6 +58,7 @@ class Session:
         lost_limit_s: float = LOST_LIMIT_S,
         max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
     ) -> None:
+        super().__init__()
         self.peer = peer
         self.hello = hello
         self.on_disconnect: Callable[[str], None] | None = None
@@ -65,17 +68,15 @@ class Session:
         self._lost_limit_s = lost_limit_s
         self._max_frame_bytes = max_frame_bytes
         self._window = Window(peer)
+        self._loans = Loans(peer, self._say_released)
         self._sending = threading.Lock()  # numbers are given and frames pushed in one order
         self._unanswered_since = 0.0
         self._channel: Channel | None = None
         self._was_open = False
         self._closing = False
-        self._clean = False
         self._tasks = OwnedTasks(f"session with {peer}")
         self._ack_timer: asyncio.TimerHandle | None = None
         self._lost_timer: asyncio.TimerHandle | None = None
-        self._on_message: OnMessage | None = None
-        self._inbox: Inbox[list[bytearray]] = Inbox(self._inbox_full)
         self._drainers = Drainers()
 
     # -- for users -------------------------------------------------------------------------
@@ -119,7 +120,21 @@ class Session:
             channel.close()
             self._lost(channel, ChannelClosed(self.peer, why))
 
-    def send(self, parts: Sequence[Buffer]) -> int:
+    def lend(self, parts: Sequence[Buffer]) -> Sequence[Part]:
+        """Return the parts for ``send``, large ones in memory that a peer of this host maps.
+
+        From any thread; ``give_up`` what is not sent.
+        """
+        channel = self._channel
+        if channel is None or not channel.carries_fds:
+            return parts
+        return self._loans.lender.lend(parts)
+
+    def give_up(self, parts: Sequence[Part]) -> None:
+        """Have back what was lent for a message that is not sent."""
+        self._loans.lender.give_up(parts)
+
+    def send(self, parts: Sequence[Part]) -> int:
         """Send one message, from any thread; never waits.  Returns its number.
 
         The parts stay borrowed until the peer has acknowledged the message: see ``drain`` and
@@ -129,59 +144,23 @@ class Session:
             ChannelClosed: The session has ended or is being closed.
             MessageTooLarge: Nothing was sent.
         """
-        parts = [flat(part) for part in parts]
-        size = sum(map(len, parts))
+        kind, sent, fds = tabled(parts)
+        size = sum(map(len, sent))
         if size > self._max_frame_bytes:
             raise MessageTooLarge(size, self._max_frame_bytes, "bytes")
-        if len(parts) > MAX_PARTS:
-            raise MessageTooLarge(len(parts), MAX_PARTS, "parts")
+        if len(sent) > MAX_PARTS:
+            raise MessageTooLarge(len(sent), MAX_PARTS, "parts")
+        return self._send(sent, size, kind, fds=fds)
+
+    def _send(self, parts: Sequence[Buffer], size: int, kind: Kind, *, fds: Fds) -> int:
         with self._sending:
             if self._closing or self._closed.done():
                 raise self._reason()
             if not self._window.kept_bytes:
                 self._unanswered_since = self._loop.time()
-            number = self._window.send(parts, 1 + size)
-            self._push(Kind.MESSAGE, parts, number)
+            number = self._window.send(parts, 1 + size, kind=kind, fds=fds)
+            self._push(kind, parts, number, fds=fds)
         return number
-
-    async def receive(self) -> list[bytearray]:
-        """Return the next message's parts, in memory that is the caller's.
-
-        Raises:
-            ChannelClosed: The session has ended and everything that arrived was received.
-        """
-        return await self._inbox.take()
-
-    async def __aiter__(self) -> AsyncIterator[list[bytearray]]:
-        """Yield messages until either end closes the session.
-
-        Raises:
-            ChannelClosed: It ended otherwise.
-        """
-        while True:
-            try:
-                parts = await self._inbox.take()
-            except ChannelClosed:
-                if self._clean:
-                    return
-                raise
-            yield parts
-
-    @property
-    def on_message(self) -> OnMessage | None:
-        """Called with each message straight from the loop, without a task switch.
-
-        Should it raise, the session ends: a message would be lost otherwise.  ``FrameDamaged`` is
-        taken as the peer's fault and logged, anything else goes on to the loop's handler.
-        """
-        return self._on_message
-
-    @on_message.setter
-    def on_message(self, callback: OnMessage | None) -> None:
-        self._on_message = callback
-        if callback is not None:
-            for parts in self._inbox.take_now():
-                callback(parts)
 
     async def drain(self, limit_s: float, below_bytes: int = 0) -> None:
         """Wait until at most ``below_bytes`` are unacknowledged (0: every buffer is free again).
@@ -247,6 +226,7 @@ class Session:
             self._channel = None
         self._tasks.cancel()
         self._inbox.end(reason)
+        self._loans.close()
         self._drainers.fail(reason)
 
     def __repr__(self) -> str:
@@ -293,7 +273,7 @@ class Session:
         if welcome is not None:
             self._push(welcome, (), 0)
         for sent in again:
-            self._push(Kind.MESSAGE, sent.parts, sent.number)
+            self._push(sent.kind, sent.parts, sent.number, fds=sent.fds)
         if self._closing:
             self._push(Kind.CLOSE, (), 0)
 
@@ -321,12 +301,12 @@ class Session:
 
     # -- frames ----------------------------------------------------------------------------
 
-    def _push(self, kind: Kind, parts: Sequence[Buffer], number: int) -> None:
+    def _push(self, kind: Kind, parts: Sequence[Buffer], number: int, *, fds: Fds = ()) -> None:
         """Push a frame; with ``_sending`` held."""
         channel = self._channel
         if channel is not None:
             try:
-                channel.push(parts, kind, number=number, ack=self._window.take_ack())
+                channel.push(parts, kind, number=number, ack=self._window.take_ack(), fds=fds)
             except ChannelClosed:
                 pass  # just lost: that is reported by itself, and the window keeps the message
 
@@ -334,7 +314,7 @@ class Session:
         try:
             for frame in frames:
                 if channel is self._channel:
-                    self._frame(frame)
+                    self._frame(channel, frame)
         except FrameDamaged as damage:
             _log.warning("%s", damage)
             self.end(str(damage))
@@ -344,8 +324,8 @@ class Session:
         if channel is self._channel:
             self._acknowledge()
 
-    def _frame(self, frame: Frame) -> None:
-        is_message = frame.kind is Kind.MESSAGE
+    def _frame(self, channel: Channel, frame: Frame) -> None:
+        is_message = frame.kind in _NUMBERED
         size = 1 + sum(map(len, frame.parts))
         with self._sending:
             freed = frame.ack > self._window.last_acked
@@ -355,11 +335,14 @@ class Session:
             is_news = is_message and self._window.arrived(frame.number, size)
         if freed:
             self._drainers.wake(self._window.kept_bytes)
-        if is_news:
-            if self._on_message is not None:
-                self._on_message(frame.parts)
-            else:
-                self._inbox.put(frame.parts, size)
+        parts: list[bytearray] = frame.parts
+        if frame.kind is Kind.LENT:
+            opened = self._loans.borrower.open(parts, channel.take_fd, is_news=is_news)
+            parts = cast("list[bytearray]", opened)  # memory of the receiver's like any other
+        if is_news and frame.kind is Kind.RELEASED:
+            self._loans.taken_back(parts)
+        elif is_news:
+            self._take(parts, size)
         elif not is_message:
             self._talk(frame)
 
@@ -372,6 +355,10 @@ class Session:
             self.end(f"{who} closed it", clean=True)
         elif frame.kind is not Kind.ACK:
             raise FrameDamaged(self.peer, f"{frame.kind.name} in the middle of a session")
+
+    def _say_released(self, said: bytes) -> None:
+        with contextlib.suppress(ChannelClosed):
+            self._send([said], len(said), Kind.RELEASED, fds=())
 
     def _push_now(self, kind: Kind) -> None:
         with self._sending:

@@ -14,8 +14,10 @@ import collections
 from collections.abc import Iterator, Sequence
 
 from danaus.core.errors import FrameDamaged
-from danaus.wire.frame import Buffer
+from danaus.wire.frame import Buffer, Kind
 
+Fds = tuple[int, ...]
+"""Descriptors that go with a message."""
 ACK_EVERY_MESSAGES = 64
 ACK_EVERY_BYTES = 1 << 20
 
@@ -23,12 +25,16 @@ ACK_EVERY_BYTES = 1 << 20
 class Sent:
     """A message that is kept until it is acknowledged."""
 
-    __slots__ = ("number", "parts", "size_bytes")
+    __slots__ = ("fds", "kind", "number", "parts", "size_bytes")
 
-    def __init__(self, number: int, parts: Sequence[Buffer], size_bytes: int) -> None:
+    def __init__(
+        self, number: int, parts: Sequence[Buffer], size_bytes: int, *, kind: Kind, fds: Fds
+    ) -> None:
         self.number = number
         self.parts = parts
         self.size_bytes = size_bytes
+        self.kind = kind
+        self.fds = fds
 
 
 class Window:
@@ -48,10 +54,17 @@ class Window:
         self._unacked_messages = 0
         self._unacked_bytes = 0
 
-    def send(self, parts: Sequence[Buffer], size_bytes: int) -> int:
+    def send(
+        self,
+        parts: Sequence[Buffer],
+        size_bytes: int,
+        *,
+        kind: Kind = Kind.MESSAGE,
+        fds: Fds = (),
+    ) -> int:
         """Take note of an outgoing message; return its number."""
         self.last_sent += 1
-        self._kept.append(Sent(self.last_sent, parts, size_bytes))
+        self._kept.append(Sent(self.last_sent, parts, size_bytes, kind=kind, fds=fds))
         self.kept_bytes += size_bytes
         return self.last_sent
 

@@ -17,10 +17,12 @@ Invariants:
 
 from __future__ import annotations
 
+import array
 import contextlib
 import errno
 import hashlib
 import itertools
+import os
 import socket
 import ssl
 import threading
@@ -36,6 +38,9 @@ from danaus.wire.tls import Identity
 Buffers = Sequence[Buffer] | deque[Buffer]
 
 _IOVECS = 64
+MOST_FDS = 64
+_FDS_SPACE = socket.CMSG_SPACE(MOST_FDS * 4)
+_CLOSE_ON_EXEC = socket.MSG_CMSG_CLOEXEC
 _INBOUND_BYTES = 256 * 1024
 _SEAL_BYTES = 256 * 1024  # sealed at once; what the kernel does not take of it stays in memory
 _JOIN_BYTES = 16 * 1024  # a record's most: joined, a head and a small payload cost one
@@ -122,6 +127,57 @@ class Stream:
         at: TracebackType | None,
     ) -> None:
         self.close()
+
+
+class Carrier(bytes):
+    """The first bytes of something that descriptors go with."""
+
+    fds: tuple[int, ...] = ()
+
+
+class UnixStream(Stream):
+    """Bytes as they are, between processes of one host, and descriptors with them.
+
+    Attributes:
+        carries: Whether a ``Carrier`` may be among what is to be sent.
+        fds: What has come along and was not taken, in order.
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        super().__init__(sock)
+        self.carries = False
+        self.fds: deque[int] = deque()
+
+    def recv_into(self, view: memoryview) -> int:
+        count, with_it, _, _ = self.sock.recvmsg_into([view], _FDS_SPACE, _CLOSE_ON_EXEC)
+        for level, kind, data in with_it:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                whole = array.array("i")
+                whole.frombytes(data[: len(data) - len(data) % whole.itemsize])
+                self.fds.extend(whole)
+        return count
+
+    def send(self, buffers: Buffers) -> int:
+        if not self.carries:
+            return super().send(buffers)
+        first = buffers[0]
+        if isinstance(first, Carrier):
+            fds = array.array("i", first.fds)
+            return self.sock.sendmsg([first], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+        rest = itertools.islice(buffers, _IOVECS)
+        return self.sock.sendmsg(
+            tuple(itertools.takewhile(lambda each: not isinstance(each, Carrier), rest))
+        )
+
+    def close(self) -> None:
+        while self.fds:
+            os.close(self.fds.popleft())
+        super().close()
+
+
+def plain_stream(sock: socket.socket) -> Stream:
+    """Return a stream that is not sealed, over whatever socket."""
+    return (UnixStream if sock.family == socket.AF_UNIX else Stream)(sock)
 
 
 class _Scratch(threading.local):

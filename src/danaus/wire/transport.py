@@ -30,7 +30,8 @@ from danaus.wire.frame import (
     encode_head,
     flat,
 )
-from danaus.wire.stream import Stream
+from danaus.wire.resume import Fds
+from danaus.wire.stream import Carrier, Stream, UnixStream
 
 _JOIN_BYTES = 16 * 1024  # up to here copying a frame together beats a longer system call
 _READS_PER_TURN = 16
@@ -59,7 +60,9 @@ class Transport(Protocol):
         """Begin to deliver to ``receiver``."""
         ...
 
-    def push(self, kind: Kind, parts: Sequence[Buffer], *, number: int, ack: int) -> int:
+    def push(
+        self, kind: Kind, parts: Sequence[Buffer], *, number: int, ack: int, fds: Fds = ()
+    ) -> int:
         """Queue a frame; return the mark that ``written`` waits for."""
         ...
 
@@ -69,6 +72,15 @@ class Transport(Protocol):
 
     def keep_copies(self) -> None:
         """Copy what is still queued, so that its owners may have their buffers back."""
+        ...
+
+    @property
+    def carries_fds(self) -> bool:
+        """Tell whether descriptors can go with a frame."""
+        ...
+
+    def take_fd(self) -> int:
+        """Return the next descriptor that came along; it is the caller's."""
         ...
 
     def pause(self) -> None:
@@ -182,7 +194,18 @@ class SocketTransport:
 
     # -- writing ---------------------------------------------------------------------------
 
-    def push(self, kind: Kind, parts: Sequence[Buffer], *, number: int, ack: int) -> int:
+    @property
+    def carries_fds(self) -> bool:
+        return isinstance(self._stream, UnixStream)
+
+    def take_fd(self) -> int:
+        if not isinstance(self._stream, UnixStream) or not self._stream.fds:
+            raise FrameDamaged(self.peer, "a descriptor that it speaks of did not come along")
+        return self._stream.fds.popleft()
+
+    def push(
+        self, kind: Kind, parts: Sequence[Buffer], *, number: int, ack: int, fds: Fds = ()
+    ) -> int:
         bodies = [flat(part) for part in parts]
         head = encode_head(
             kind, bodies, number=number, ack=ack, max_frame_bytes=self._max_frame_bytes
@@ -191,7 +214,13 @@ class SocketTransport:
         with self._writing:
             if self._ended is not None or self._broken is not None:
                 raise ChannelClosed(self.peer, why_ended(self._ended or self._broken))
-            if size <= _JOIN_BYTES:
+            if fds and isinstance(self._stream, UnixStream):
+                carrier = Carrier(head)
+                carrier.fds = fds
+                self._stream.carries = True
+                self._out.append(carrier)
+                self._out.extend(body for body in bodies if len(body))
+            elif size <= _JOIN_BYTES:
                 self._out.append(b"".join((head, *bodies)))
             else:
                 self._out.append(head)

@@ -174,3 +174,20 @@ def test_errors_come_back_whole() -> None:
     assert isinstance(got, FrameDamaged)
     assert got.facts() == {"peer": "peer", "why": "why"}
     assert pickle.loads(pack(ValueError("x"))[0]).args == ("x",)
+
+
+def test_large_bytes_of_a_call_travel_as_buffers_of_their_own() -> None:
+    large, shared = b"x" * 100_000, [1]
+    value = ((large, shared, "a"), {"key": large, "same": shared})
+    parts = pack(value)
+    assert [len(part) for part in parts[1:]] == [len(large)] * 2
+    (first, again, _), kwargs = got = unpack(carried(parts))
+    assert got == value
+    assert type(first) is bytes
+    assert again is kwargs["same"]
+
+
+def test_what_holds_no_large_bytes_keeps_what_it_shares() -> None:
+    shared = {"a": b"small"}
+    one, other = unpack(carried(pack((shared, shared, [object]))))[:2]
+    assert one is other == shared
