@@ -10,11 +10,13 @@ from danaus.actor import (
     Future,
     HostMesh,
     Point,
+    ValueMesh,
     attach,
     context,
     endpoint,
     get_meter,
     get_or_spawn_controller,
+    shutdown_context,
     span,
     this_host,
     traced,
@@ -47,6 +49,10 @@ def hosts() -> None:
     this_host().spawn_procs(env={"A": 1})  # type: ignore[dict-item]
     assert_type(this_host().stop(), Future[None])
     assert_type(this_host().shutdown(grace_s=1.0), Future[None])
+    synced = this_host().spawn_procs().sync_workspace("code", auto_reload=False).get()
+    assert_type(synced.sent_bytes, dict[str, int])
+    assert_type(synced.reloaded, ValueMesh[list[str]])
+    assert_type(shutdown_context(), Future[None])
     assert_type(context().actor_instance, Context)
     assert_type(context().rank, Point)
 

@@ -22,7 +22,7 @@ _HOMES = {
     "Point": "danaus.core.extent",
     "Port": "danaus.actor.ports",
     "PortReceiver": "danaus.actor.ports",
-    "ProcMesh": "danaus.actor.mesh",
+    "ProcMesh": "danaus.actor.proc_mesh",
     "ProcessInfo": "danaus.actor.contexts",
     "Region": "danaus.core.extent",
     "Replies": "danaus.actor.replies",

@@ -21,10 +21,10 @@ from danaus.actor.here import shutdown_context as shutdown_context
 from danaus.actor.here import this_host as this_host
 from danaus.actor.here import this_proc as this_proc
 from danaus.actor.mesh import HostMesh as HostMesh
-from danaus.actor.mesh import ProcMesh as ProcMesh
 from danaus.actor.ports import Channel as Channel
 from danaus.actor.ports import Port as Port
 from danaus.actor.ports import PortReceiver as PortReceiver
+from danaus.actor.proc_mesh import ProcMesh as ProcMesh
 from danaus.actor.process_runtime import context as context
 from danaus.actor.process_runtime import current_actor_name as current_actor_name
 from danaus.actor.process_runtime import current_rank as current_rank

@@ -30,8 +30,8 @@ from danaus.actor.holdings import (
 )
 from danaus.actor.holdings_log import HoldingsLog
 from danaus.actor.identity import HostRef, ProcessRef
-from danaus.actor.mesh import ProcMesh
 from danaus.actor.owned import OwnedActors, OwnedProcs, ProcsTerms, host_of
+from danaus.actor.proc_mesh import ProcMesh
 from danaus.actor.process_runtime import get_runtime
 from danaus.actor.restart import Restart, RestartBudget
 from danaus.actor.runtime import Runtime

@@ -297,6 +297,7 @@ class HostAgent:
             env=process.env,
             place=place,
             bootstrap_path=keep_bootstrap(settings.folder, name, message.bootstrap),
+            workspace=message.workspace,
             root_id=message.owner.root_id,
             root_address=message.owner.root_address,
         )

@@ -104,6 +104,7 @@ class Owner(msgspec.Struct, frozen=True):
 class StartProcesses(msgspec.Struct, frozen=True, tag="start_processes"):
     """Fork these workers; the session becomes their owner's and is told of starts and ends.
 
+    ``workspace`` is a folder of this host that they import from first; empty: none is.
     ``bootstrap`` is what each of them calls before it does anything else, packed; empty: nothing.
     """
 
@@ -112,6 +113,7 @@ class StartProcesses(msgspec.Struct, frozen=True, tag="start_processes"):
     owner: Owner
     binding: Binding = Binding()
     bootstrap: tuple[bytes, ...] = ()
+    workspace: str = ""
 
 
 class ListOwned(msgspec.Struct, frozen=True, tag="list_owned"):

@@ -6,9 +6,11 @@ import atexit
 import contextlib
 import threading
 
+from danaus.actor.future import Future
 from danaus.actor.identity import HostRef, ProcessRef
 from danaus.actor.local_agent import HostOptions, LocalAgent, start_agents
-from danaus.actor.mesh import HostMesh, ProcMesh
+from danaus.actor.mesh import HostMesh
+from danaus.actor.proc_mesh import ProcMesh
 from danaus.actor.process_runtime import get_runtime, take_runtime
 from danaus.core.errors import ConfigError
 from danaus.core.extent import Extent
@@ -103,8 +105,12 @@ def this_proc() -> ProcMesh:
     )
 
 
-def shutdown_context() -> None:
-    """Stop everything that this program owns, then the runtime itself; safe to call twice."""
+def shutdown_context() -> Future[None]:
+    """Stop everything that this program owns, then the runtime itself; safe to call twice.
+
+    Returns:
+        A future that is settled: all is over when this returns.
+    """
     global _implicit
     with _lock:
         implicit, _implicit = _implicit, None
@@ -116,3 +122,4 @@ def shutdown_context() -> None:
             if implicit is not None:
                 implicit.close()
                 atexit.unregister(shutdown_context)
+    return Future.of(None)

@@ -19,7 +19,8 @@ class WorkerSpec(msgspec.Struct, frozen=True, tag="fork"):
     and ``rank`` are its place in its process mesh, ``sockets`` a folder of this host for unix
     sockets, ``lost_limit_s`` how long sessions with it outlive their connection.  ``place`` is
     where it may run, ``bootstrap_path`` a file with what it calls first; empty: nothing.
-    ``root_id`` and ``root_address`` are the controller that all began with.
+    ``workspace`` is a folder that it imports from first; ``root_id`` and ``root_address`` are the
+    controller that all began with.
     """
 
     process_id: str
@@ -36,6 +37,7 @@ class WorkerSpec(msgspec.Struct, frozen=True, tag="fork"):
     env: dict[str, str] = {}
     place: Place = Place()
     bootstrap_path: str = ""
+    workspace: str = ""
     root_id: str = ""
     root_address: str = ""
 

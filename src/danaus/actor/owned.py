@@ -5,7 +5,7 @@ On the connections' loop.  What a failure means is decided in ``supervision``; w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -114,16 +114,18 @@ class OwnedProcs(OwnedMesh):
         self._living = {ref.process_id for ref in refs}
         self._then: Callable[[], None] | None = None
         self._owner: talk.Owner | None = None
+        self._workspaces: Mapping[str, str] = {}
         self._is_ending = False
 
-    def start(self, owner: talk.Owner) -> None:
-        """Ask each agent for its processes."""
-        self._owner = owner
+    def start(self, owner: talk.Owner, workspaces: Mapping[str, str]) -> None:
+        """Ask each agent for its processes; ``workspaces`` are folders by agent, now and later."""
+        self._owner, self._workspaces = owner, workspaces
         self._start(range(len(self.refs)), owner)
 
     def _start(self, ranks: Sequence[int], owner: talk.Owner) -> None:
         terms = self._terms
-        for agent in dict.fromkeys(self.agents[rank] for rank in ranks):
+        for agent, first in {self.agents[rank]: rank for rank in reversed(ranks)}.items():
+            workspace = self._workspaces.get(self.refs[first].agent_address, "")
             wanted = tuple(
                 talk.NewProcess(
                     self.refs[rank].process_id,
@@ -135,9 +137,8 @@ class OwnedProcs(OwnedMesh):
                 for rank in ranks
                 if self.agents[rank] is agent
             )
-            agent.say(
-                talk.StartProcesses(self.mesh_id, wanted, owner, terms.binding, terms.bootstrap)
-            )
+            how = (terms.binding, terms.bootstrap, workspace)
+            agent.say(talk.StartProcesses(self.mesh_id, wanted, owner, *how))
 
     def replace(self, ranks: Sequence[int]) -> tuple[ProcessName, ...]:
         """Have others take the place of processes that have ended; return their names."""

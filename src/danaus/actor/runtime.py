@@ -79,6 +79,7 @@ class Runtime:
         self.wall_clock: Clock = WallClock()
         self.numbering = Numbering()
         self.ports = PortTable()
+        self.workspaces: dict[str, str] = {}  # that were brought to hosts, by their agents
         self.sending = threading.Lock()
         self.log_sink = print_lines
         self.on_host_news: list[Callable[[HostRef, str, bool], None]] = []
@@ -153,7 +154,7 @@ class Runtime:
             return
         owned.agents = tuple(agents[host] for host in hosts)
         self.supervisor.own(owned, event)
-        owned.start(self._owner_of(hosts[0].job))
+        owned.start(self._owner_of(hosts[0].job), self.workspaces)
         for host, agent in agents.items():
             if agent.lost_why:
                 self.host_lost(host, agent.lost_why)
@@ -165,48 +166,6 @@ class Runtime:
         if not info.root_id:
             root = (info.process_id, self.connections.address_of(job))
         return talk.Owner(info.process_id, info.agent_address, *root)
-
-    def stop_procs_on(self, agents: set[str], grace_s: float, then: Callable[[], None]) -> None:
-        """Stop the process meshes owned here that have a process on hosts with these agents."""
-        meshes = [
-            mesh
-            for mesh in self.supervisor.owned_procs()
-            if any(ref.agent_address in agents for ref in mesh.refs)
-        ]
-        left = len(meshes)
-
-        def one_less(_: object) -> None:
-            nonlocal left
-            left -= 1
-            if not left:
-                then()
-
-        for mesh in meshes:
-            mesh.grace_s = grace_s
-            mesh.ended.add_done_callback(one_less)
-            self.supervisor.stop(mesh)
-        if not meshes:
-            then()
-
-    def shut_down_hosts(
-        self, hosts: tuple[HostRef, ...], grace_s: float, then: Callable[[], None]
-    ) -> None:
-        """Have the agents of hosts stop whatever runs there and end; call ``then`` after that."""
-        left = set(hosts)
-
-        def one_less(host: HostRef, _: str, is_lost: bool) -> None:
-            if is_lost and host in left:
-                left.discard(host)
-                if not left:
-                    self.on_host_news.remove(one_less)
-                    then()
-
-        self.on_host_news.append(one_less)
-        for host in hosts:
-            agent = self.connections.agent(host)
-            agent.say(talk.ShutDown(grace_s))
-            if agent.lost_why:
-                one_less(host, agent.lost_why, True)
 
     def start_actors(
         self,

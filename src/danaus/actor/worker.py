@@ -27,6 +27,7 @@ from danaus.actor.identity import HostRef
 from danaus.actor.nursery_messages import STACKS_SIGNAL, WorkerSpec
 from danaus.actor.process_runtime import set_runtime
 from danaus.actor.runtime import Runtime
+from danaus.actor.workspace import take_up
 from danaus.core.whole_file import WholeFile
 from danaus.wire.address import Address
 from danaus.wire.codec import unpack
@@ -71,6 +72,8 @@ def main(spec: WorkerSpec, secret: Secret) -> int:
     bind_here(spec.place)
     runtime = Runtime(info, on_stop=lambda: jobs.put(None), on_exit=leave)
     set_runtime(runtime)
+    if spec.workspace and Path(spec.workspace).is_dir():
+        take_up(Path(spec.workspace), reload=True)
     if spec.bootstrap_path:
         _run_bootstrap(Path(spec.bootstrap_path))
     patience = Patience(PATIENCE.heartbeat_limit_s, spec.lost_limit_s)

@@ -11,7 +11,7 @@ from typing import Any
 
 from danaus.actor.adopting import LeftProcs, Takeover, note
 from danaus.actor.contexts import incarnation_of
-from danaus.actor.mesh import ProcMesh
+from danaus.actor.proc_mesh import ProcMesh
 from danaus.actor.restart import Restart, RestartBudget
 from danaus.app.run_folder import RunFolder
 from danaus.app.run_result import WorkerResult

@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 
 from danaus.actor.failure import MeshFailure
 from danaus.actor.future import Future
-from danaus.actor.mesh import HostMesh, ProcMesh
+from danaus.actor.mesh import HostMesh
+from danaus.actor.proc_mesh import ProcMesh
 from danaus.actor.restart import RestartBudget
 from danaus.app.chaos_fault import Fault
 from danaus.app.events import Event

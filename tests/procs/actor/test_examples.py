@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[3]
         ("mesh", "all processes are gone"),
         ("restarts", "the third death in a row was told: 3 failures in 60 s, 2 allowed"),
         ("spawning", "all processes are gone, and then the host"),
+        ("workspace", "all processes are gone"),
         ("supervision", "2 of 3 workers went on, w1 was started again"),
     ],
 )
