@@ -40,7 +40,8 @@ def run(tmp_path):
     """A detached run whose steps take their time until the file ``fast`` is there."""
     pace = Pace(STEP_S, until=tmp_path / "fast")
     observers = {f"replica-{n}": (pace, WaitForDisk()) for n in range(SHAPE.replicas)}
-    return small_run(tmp_path / "run", SHAPE, observers=observers, detached=True)
+    more = {"detached": True, "watchdog": False}
+    return small_run(tmp_path / "run", SHAPE, observers=observers, **more)
 
 
 @pytest.fixture

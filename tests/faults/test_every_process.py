@@ -196,7 +196,7 @@ def test_a_killed_controller_takes_all_along_and_a_resumed_run_ends_with_the_sam
 def test_detached_workers_go_on_to_the_end_without_their_controller(
     paced, controlled, undisturbed, tmp_path
 ):
-    run = paced(detached=True)
+    run = paced(detached=True, watchdog=False)
     watch = RunWatch(run.folder)
     process = controlled(run)
     watch.until_members(3, limit_s=60)
@@ -226,7 +226,7 @@ def checkpoint_sha256(run):
 def test_a_new_controller_that_adopts_nothing_ends_what_a_detached_one_left_and_resumes(
     paced, controlled, undisturbed, tmp_path
 ):
-    run = paced(detached=True)
+    run = paced(detached=True, watchdog=False)
     watch = RunWatch(run.folder)
     process = controlled(run)
     watch.until_step(6, limit_s=60)

@@ -109,7 +109,12 @@ def test_a_detached_run_goes_on_without_its_controller_and_leaves_the_hosts_wait
     text(tmp_path)
     with machines(tmp_path, 2) as hosts:
         words = ["train", "debug", *TINY, "--replicas=2", "--run-dir=r", "--steps=400"]
-        words += ["--detached", "--hosts", ",".join(host.address for host in hosts)]
+        words += [
+            "--detached",
+            "--no-watchdog",
+            "--hosts",
+            ",".join(host.address for host in hosts),
+        ]
         with Command(tmp_path, *words, f"--hosts-secret={hosts[0].secret}") as controller:
             controller.wait_until(lambda: told(tmp_path / "r", "quorum_announced") or None)
             watch = RunWatch(RunFolder.open(tmp_path / "r"))

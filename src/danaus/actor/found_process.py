@@ -47,7 +47,7 @@ class FoundProcess:
     @property
     def has_ended(self) -> bool:
         """Tell whether it has."""
-        return self._ends_within(0.0)
+        return self.ends_within(0.0)
 
     def duplicate(self) -> int:
         """Return a descriptor of it that the caller closes; readable once it has ended."""
@@ -63,7 +63,7 @@ class FoundProcess:
         Raises:
             TimeoutExpired: It lives on after ``timeout`` seconds.
         """
-        if not self._ends_within(timeout):
+        if not self.ends_within(timeout):
             raise subprocess.TimeoutExpired(f"process {self.pid}", timeout)
         return 0
 
@@ -88,7 +88,8 @@ class FoundProcess:
             except ProcessLookupError:
                 pass
 
-    def _ends_within(self, limit_s: float) -> bool:
+    def ends_within(self, limit_s: float) -> bool:
+        """Wait for its end; tell whether it came within so many seconds."""
         if self._pidfd < 0:
             return True
         poll = select.poll()

@@ -1,7 +1,8 @@
 """The controller's door: what another process of the run asks of its controller.
 
 Owns the messages, ``serve_door`` and ``Door``, its other side: faults that need the controller's
-help, and changes of the crew (drain, scale, roll).  The door's address stands in the run folder.
+help, changes of the crew (drain, scale, roll), the run's end.  The door's address stands in the run
+folder.
 Both sides prove that they hold the run's secret before a word is read, and nothing that comes
 through is unpickled (W-2).
 """
@@ -63,6 +64,12 @@ class Roll(msgspec.Struct, frozen=True, tag="roll"):
     host: str = ""
 
 
+class Stop(msgspec.Struct, frozen=True, tag="stop"):
+    """End the run; answered at once."""
+
+    reason: str
+
+
 class Done(msgspec.Struct, frozen=True, tag="done"):
     """It was done: ``words`` for a person.  ``more``: of a roll, hosts are left."""
 
@@ -76,7 +83,7 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
     why: str
 
 
-Asked = Strike | HoldService | Drain | Scale | Roll
+Asked = Strike | HoldService | Drain | Scale | Roll | Stop
 _ASKED: Codec[Asked] = Codec(Asked)
 _ANSWER: Codec[Done | Refused] = Codec(Done | Refused)
 

@@ -60,6 +60,10 @@ service_exited       pid, signal, reason, expected
 service_silent       pid, reason (it lives and does not answer; it is killed)
 service_started      pid, address (the first start)
 service_restarted    pid, address, attempt
+watchdog_started     pid (it starts the controller of a detached run again)
+watchdog_exited      reason (another is started, unless it says otherwise)
+watchdog_gave_up     reason (the controller ended too often)
+controller_restarted pid, reason (by the watchdog)
 straggler_found      replica, rank, incarnation, process_id, step, reason (how much slower it is)
 straggler_recovered  the same
 miscomputation_found the same (which leaf, and who computed what)
@@ -124,6 +128,10 @@ class Event(enum.StrEnum):
     SERVICE_STARTED = "service_started"
     SERVICE_SILENT = "service_silent"
     SERVICE_RESTARTED = "service_restarted"
+    WATCHDOG_STARTED = "watchdog_started"
+    WATCHDOG_EXITED = "watchdog_exited"
+    WATCHDOG_GAVE_UP = "watchdog_gave_up"
+    CONTROLLER_RESTARTED = "controller_restarted"
     STRAGGLER_FOUND = "straggler_found"
     STRAGGLER_RECOVERED = "straggler_recovered"
     MISCOMPUTATION_FOUND = "miscomputation_found"

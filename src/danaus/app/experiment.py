@@ -23,7 +23,7 @@ from danaus.actor.failure import MeshFailure
 from danaus.app.chaos import FaultPlan
 from danaus.app.chaos_desk import ChaosDesk
 from danaus.app.crew import Crew
-from danaus.app.door import Asked, Done, HoldService, Strike, serve_door
+from danaus.app.door import Asked, Done, HoldService, Stop, Strike, serve_door
 from danaus.app.events import SERVICE, Event
 from danaus.app.lab_folder import LABS
 from danaus.app.replica_keeper import ReplicaKeeper
@@ -33,8 +33,9 @@ from danaus.app.run_record import happening, job_restarts, replica_of
 from danaus.app.run_result import RunResult, WorkerResult, conclude
 from danaus.app.run_status import RunStatus
 from danaus.app.service_keeper import ServiceKeeper
-from danaus.app.settings import RunConfig
+from danaus.app.settings import RunConfig, note_running
 from danaus.app.spares import SparePool
+from danaus.app.watchdog_keeper import WatchdogKeeper
 from danaus.app.worker import TRAINING, WorkerJob
 from danaus.app.worst import worst
 from danaus.core import journal
@@ -132,6 +133,7 @@ class RunController(Actor):
             hold_service=self._service.hold,
             labs=order.labs,
         )
+        self._watchdog = WatchdogKeeper(self._folder, order.config, self._journal)
         self._stop_reason = ""
         self._stopped = asyncio.Event()
 
@@ -152,6 +154,7 @@ class RunController(Actor):
             self._journal.record(Event.RUN_FAILED, error=type(error).__name__, text=str(error))
             raise error from None
         finally:
+            self._watchdog.dismiss()
             self._service.close()
             self._folder.release(keep_sockets=self._config.detached)
             self._journal.close()
@@ -163,9 +166,11 @@ class RunController(Actor):
             self._begin()
             async with self._open_door(), self._chaos.striking(), asyncio.TaskGroup() as tasks:
                 service = tasks.create_task(self._service.run())
+                tasks.create_task(self._watchdog.run())
                 self._crew.begin(tasks)
                 stopped = tasks.create_task(self._stopped.wait())
                 await self._crew.first_at_the_end(stopped, self._config.step.num_steps)
+                self._watchdog.dismiss()
                 await self._wind_down()
                 stopped.cancel()
                 await self._service.stop()
@@ -176,6 +181,9 @@ class RunController(Actor):
 
     def _begin(self) -> None:
         """See whether anything of the run lives: then it goes on; else it begins, or resumes."""
+        if self._config.detached:
+            with contextlib.suppress(OSError):  # without room its watchdog will say what it lacks
+                note_running(self._folder, self._config)
         inheritance = self._hosts.inheritance
         policy = self._config.restart.policy()
         self._service.keep_budget(inheritance.budget(SERVICE, policy))
@@ -197,6 +205,10 @@ class RunController(Actor):
     @concurrent_endpoint
     async def end(self, reason: str) -> None:
         """End everything; ``run`` returns None."""
+        self._stop(reason)
+
+    def _stop(self, reason: str) -> None:
+        self._watchdog.dismiss()  # first: it would start the run again
         self._stop_reason = reason
         self._stopped.set()
 
@@ -226,6 +238,9 @@ class RunController(Actor):
         if isinstance(asked, Strike | HoldService):
             await self._chaos.asked(asked)
             return Done()
+        if isinstance(asked, Stop):
+            self._stop(asked.reason)
+            return Done("the run ends")
         return await self._crew.asked(asked)
 
     def _make_keeper(self, place: int) -> ReplicaKeeper:

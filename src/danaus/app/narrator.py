@@ -322,6 +322,10 @@ _WORDS: dict[str, Callable[[Happening], str]] = {
     ),
     Event.SERVICE_RESTARTED: lambda e: f"{SERVICE} started again: {_pid(e)}",
     Event.SERVICE_SILENT: lambda e: f"{SERVICE} does not answer; it is killed",
+    Event.CONTROLLER_RESTARTED: lambda e: (
+        f"the watchdog starts the controller again: {_pid(e)}; {e.text('reason')}"
+    ),
+    Event.WATCHDOG_EXITED: lambda e: f"the watchdog is gone: {e.text('reason')}",
     Event.STRAGGLER_FOUND: lambda e: f"{_worker(e)} is slow: it {e.text('reason')}",
     Event.STRAGGLER_RECOVERED: lambda e: f"{_worker(e)} is as fast as the others again",
     Event.MISCOMPUTATION_FOUND: lambda e: (

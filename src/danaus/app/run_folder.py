@@ -8,6 +8,7 @@ written into ledgers, journal, metrics, logs and checkpoints belongs to those wh
       secret                          0600, the job's secret
       control/lock                    held (flock) by the living controller; who it is inside
       control/addresses.json          who is reached where
+      control/running.toml            the settings with which a detached run goes on
       control/incarnations.json       how often each name was started
       quorum/                         the quorum service's state
       ledger/<replica>-<rank>.jsonl   journal.jsonl   metrics/<replica>.jsonl
@@ -160,6 +161,10 @@ class RunFolder:
     @property
     def config_path(self) -> Path:
         return self.path / "config.toml"
+
+    @property
+    def running_path(self) -> Path:
+        return self.control / "running.toml"
 
     @property
     def secret_path(self) -> Path:

@@ -26,10 +26,11 @@ class RunLock:
 
     Args:
         path: The run's folder.
+        name: Of the file, where it is not the controller's.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._folder, self._path = path, path / "control" / "lock"
+    def __init__(self, path: Path, name: str = "lock") -> None:
+        self._folder, self._path = path, path / "control" / name
         self._fd: int | None = None
 
     @property

@@ -7,7 +7,6 @@ extension, live beside the trainer's components.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
@@ -15,8 +14,9 @@ from danaus.actor.restart import Restart
 from danaus.app.chaos import Fleet
 from danaus.app.crew_file import read_crew
 from danaus.app.run_folder import RunFolder
-from danaus.core.config import load, names
+from danaus.core.config import load, toml_text
 from danaus.core.errors import AddressRefused, ConfigError
+from danaus.core.whole_file import WholeFile
 from danaus.ft.audit import AuditPlan
 from danaus.ft.stragglers import PaceLimits
 from danaus.train.config import TrainConfig
@@ -141,7 +141,8 @@ class RunConfig(TrainConfig):
         hang_limit_s: Seconds that a process may stand still before it is taken for hung; none:
             ten times the median of the phase, never under 5 s.
         grace_s: Seconds that a process has to stop by itself before it is terminated.
-        detached: Workers go on when the controller goes away.
+        detached: Workers go on when the controller goes away, and a watchdog starts it again.
+        watchdog: Whether it does; else the run waits for danaus train --resume.
         spares: Processes that are kept ready to become any replica that has to start; each takes
             the memory of one.
         quorum: Limits of membership.
@@ -162,6 +163,7 @@ class RunConfig(TrainConfig):
     hang_limit_s: float | None = None
     grace_s: float = 2.0
     detached: bool = False
+    watchdog: bool = True
     spares: int = 0
     start_limit_s: float = 120.0
     quorum: QuorumConfig = field(default_factory=QuorumConfig)
@@ -320,56 +322,26 @@ def saved(folder: RunFolder) -> RunConfig:
     return settings if crew is None else replace(settings, replicas=len(crew.places))
 
 
+def as_it_runs(folder: RunFolder) -> RunConfig:
+    """Return the settings with which a run was begun or resumed last, as ``note_running`` wrote.
+
+    Raises:
+        ConfigError: They are damaged, or were never written.
+    """
+    settings = load(RunConfig, toml=folder.running_path)
+    crew = read_crew(folder.control)
+    return settings if crew is None else replace(settings, replicas=len(crew.places))
+
+
+def note_running(folder: RunFolder, settings: RunConfig) -> None:
+    """Write down with which settings a run goes on from now on, for its watchdog."""
+    text = toml_text(training_of(settings))
+    WholeFile(folder.running_path).write(text.encode())
+
+
 def training_of(settings: RunConfig) -> RunConfig:
     """Return the settings of the training alone: nothing hits it on purpose."""
     return RunConfig(**{each.name: getattr(settings, each.name) for each in fields(RunConfig)})
-
-
-def resumed(before: RunConfig, overrides: Mapping[str, str]) -> RunConfig:
-    """Return the settings of a run that goes on, with those that may change changed.
-
-    Args:
-        before: As its folder holds them.
-        overrides: Asked for now, by dotted name.
-
-    Raises:
-        ConfigError: One of them would change the bits, the text or the run's members.
-    """
-    now = load(type(before), base=before, overrides=overrides)
-    for name in overrides:
-        was, to = _value(before, name), _value(now, name)
-        if was != to and name.replace("-", "_") not in _MAY_CHANGE:
-            raise ConfigError(
-                what=f"{name} was {was} when this run began and cannot become {to}",
-                needed="what it went on to compute would not be the same training",
-                to_do="leave it as it was, or start a new run",
-            )
-    return now
-
-
-_MAY_CHANGE = frozenset(
-    (
-        "hang_limit_s",
-        "audit_rate",
-        "hosts",
-        "hosts_secret",
-        "bind",
-        "host_wait_s",
-        "alone_limit_s",
-        "grace_s",
-        "detached",
-        "spares",
-        "parallel.shard",
-        "checkpoint.every_s",
-        "checkpoint.every_steps",
-        "checkpoint.keep",
-        "restart.intensity",
-        "restart.period_s",
-        "restart.backoff_s",
-        *(f"quorum.{name}" for name in names(QuorumConfig)),
-        *(f"straggler.{name}" for name in names(StragglerConfig)),
-    )
-)
 
 
 def _check_hosts(hosts: tuple[str, ...]) -> None:
@@ -382,12 +354,6 @@ def _check_hosts(hosts: tuple[str, ...]) -> None:
             raise ConfigError(
                 f"hosts: {text!r} cannot be joined", "tcp:ADDRESS:PORT, each host once"
             )
-
-
-def _value(settings: object, name: str) -> object:
-    for part in name.replace("-", "_").split("."):
-        settings = getattr(settings, part)
-    return settings
 
 
 def _at_least(name: str, value: float, least: float) -> None:

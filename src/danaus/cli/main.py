@@ -45,6 +45,7 @@ COMMANDS = {
         "demo", "[--OPTION VALUE ...]", "train a small Llama through real faults, to the same bits"
     ),
     "train": Command("train", "[PRESET] [--OPTION VALUE ...]", "train; without PRESET: list them"),
+    "stop": Command("stop", "RUN", "end a run, also one without terminal or controller"),
     "chaos": Command("chaos", "RUN FAULT ... | --list", "strike a run that goes on, on purpose"),
     "scale": Command("scale", "RUN --replicas N", "more replicas, or fewer, while a run goes on"),
     "drain": Command("drain", "RUN REPLICA|HOST", "have a replica or a host leave after its step"),

@@ -15,9 +15,10 @@ import tyro
 from danaus.app.chaos import FaultPlan
 from danaus.app.chaos import check as check_plan
 from danaus.app.progress import run_console
+from danaus.app.resuming import resumed
 from danaus.app.run_folder import RunFolder, default_run_path, refuse_used
 from danaus.app.run_record import finished_words, read_end
-from danaus.app.settings import RunConfig, fleet_of, resumed, saved
+from danaus.app.settings import RunConfig, fleet_of, saved
 from danaus.cli.arguments import Given, read, show_help, wants_help
 from danaus.core.config import load
 from danaus.core.errors import ConfigError, DependencyMissing

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from danaus.app.resuming import resumed
 from danaus.app.settings import (
     BenchConfig,
     DemoConfig,
     QuorumConfig,
     RestartConfig,
     RunConfig,
-    resumed,
 )
 from danaus.core.config import load, toml_text
 from danaus.core.errors import ConfigError
