@@ -21,6 +21,7 @@ from danaus.actor.procfs import ProcessStat, kill_exactly, read_stat
 from danaus.app.bench_ft_job import ReplicaJob
 from danaus.app.bench_processes import Program, Programs
 from danaus.core.errors import ConfigError
+from danaus.ft.step_plan import Bits
 from danaus.job.local import LocalJob
 
 _START_LIMIT_S = 60.0
@@ -44,11 +45,13 @@ class Shape:
         replicas: How many are there from the start.
         width: Of the three layers.
         step_s: What a step takes to compute with all replicas; waited for, as for a device.
+        bits: Whether this project's sums have one order.
     """
 
     replicas: int
     width: int = 256
     step_s: float = 0.02
+    bits: Bits = "exact"
 
 
 class Fleet(Protocol):

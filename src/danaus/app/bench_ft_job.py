@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from danaus.ft.step_plan import Bits
+
 
 @dataclass(frozen=True)
 class ReplicaJob:
@@ -21,6 +23,7 @@ class ReplicaJob:
         compute_s: What one microbatch waits for, as for a device that computes.
         num_leaves: Microbatches of a step, whoever computes them.
         num_steps: Steps of the run.
+        bits: Whether sums have one order (``StepPlan``).
     """
 
     folder: str
@@ -31,3 +34,4 @@ class ReplicaJob:
     compute_s: float = 0.0
     num_leaves: int = 2
     num_steps: int = 1_000_000_000
+    bits: Bits = "exact"

@@ -15,6 +15,7 @@ from danaus.app.bench_ft_sides import CAUGHT, EXACT, LIMIT_S, finish
 from danaus.app.bench_peer import Peer
 from danaus.app.bench_processes import Program, Programs
 from danaus.core.clock import Deadline
+from danaus.ft.step_plan import Bits
 
 _POLL_S = 0.005
 
@@ -24,6 +25,7 @@ class Torchft(Peer):
 
     name = "torchft"
     tunings: tuple[str, ...] = ("", "tuned")
+    orders: tuple[Bits, ...] = ("off",)
 
     def fleet(self, shape: Shape, folder: Path, *, tuning: str = "") -> Fleet:
         return TorchftFleet(self, shape, folder, tuning=tuning)

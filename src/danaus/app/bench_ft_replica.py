@@ -93,7 +93,7 @@ def train(job: ReplicaJob, place: Place, position: PositionBlock | None = None) 
     optimizer = torch.optim.AdamW(model.parameters())
     inputs, targets = batch(job.width)
     hang = Path(job.folder) / f"hang-{job.name}"
-    plan = StepPlan(job.num_steps, job.num_leaves)
+    plan = StepPlan(job.num_steps, job.num_leaves, bits=job.bits)
     with Loop(model, optimizer, place, plan=plan, observer=log) as loop:
         for step in loop.steps():
             for _ in step.microbatches():

@@ -17,6 +17,7 @@ from danaus.app.bench_ft_fleet import DanausFleet, Fleet, Shape, read_log
 from danaus.app.bench_ft_job import ReplicaJob
 from danaus.app.bench_processes import Program, Programs
 from danaus.core.clock import Deadline
+from danaus.ft.step_plan import Bits
 from danaus.job.local import LocalJob
 from danaus.quorum.folder import RunFiles
 from danaus.wire.secret import Secret
@@ -35,6 +36,8 @@ class Side(Protocol):
     name: str
     tunings: tuple[str, ...]
     """Settings of its limits to measure it with; the empty one: its defaults."""
+    orders: tuple[Bits, ...]
+    """Whether its sums may have one order, or none, to measure it with."""
 
     def fleet(self, shape: Shape, folder: Path, *, tuning: str = "") -> Fleet:
         """Return a fleet that is not started."""
@@ -100,6 +103,7 @@ class Danaus:
 
     name = "danaus"
     tunings: tuple[str, ...] = ("",)
+    orders: tuple[Bits, ...] = ("exact", "off")
 
     def __init__(self, job: LocalJob, secret: Path) -> None:
         self._job, self._secret = job, secret
@@ -200,6 +204,7 @@ class Danaus:
                 compute_s=shape.step_s,
                 num_leaves=shape.replicas,
                 num_steps=num_steps,
+                bits=shape.bits,
             )
             for at, log in enumerate(logs)
         ]

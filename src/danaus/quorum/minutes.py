@@ -29,6 +29,8 @@ KEPT = 50
 """How many of the last lines are kept for who looks at the service's page."""
 
 REMINDED = "quorum_change_pending"
+_REPEATED = (NotifyPending, Abort)
+"""What members are told again with each heartbeat, until they have heard it."""
 
 Facts = dict[str, Any]
 
@@ -47,6 +49,8 @@ class Minutes:
     def __init__(self, journal: Journal | None) -> None:
         self._journal = journal
         self._waiting = ""
+        self._said: set[tuple[object, ...]] = set()  # of one epoch
+        self._said_of = ""
         self.recent: deque[Facts] = deque(maxlen=KEPT)
         self.counts: Counter[str] = Counter()
 
@@ -75,7 +79,18 @@ class Minutes:
                 self.note("quorum_waiting", reason=instruction.reason)
         elif (line := _LINES.get(type(instruction))) is not None:
             event, facts = line(instruction)
-            self.note(event, **facts)
+            if not isinstance(instruction, _REPEATED) or self._is_news(event, facts):
+                self.note(event, **facts)
+
+    def _is_news(self, event: str, facts: Facts) -> bool:
+        """Leave those out of a line who were told the same before; tell whether any are left."""
+        if facts["epoch"] != self._said_of:
+            self._said_of = facts["epoch"]
+            self._said.clear()
+        news = [name for name in facts["told"] if (event, facts["reason"], name) not in self._said]
+        self._said.update((event, facts["reason"], name) for name in news)
+        facts["told"] = news
+        return bool(news)
 
 
 def seat_facts(seat: Seat) -> Facts:

@@ -126,14 +126,16 @@ def _decide(last: QuorumRecord, survivors: Reports, step: int) -> Outcome:
         kept = _open(report, step)
         if kept is not None and kept.epoch == epoch:
             held[member] = kept
+    gone = _gone(last, survivors)
     refused = [m for m, kept in held.items() if kept.vote == "refused" or kept.refused_seen]
     if refused:
         why = _causes(held[m].reason for m in sorted(refused))
-        reason = f"step {step} was refused, as {_names(refused)} knows"
+        reason = f"{gone}step {step} was refused, as {_names(refused)} knows"
         return Outcome(step, "discard", f"{reason}: {why}" if why else reason, epoch)
     unprepared = [m for m in survivors if m not in held or held[m].vote != "prepared"]
     if unprepared:
-        return Outcome(step, "discard", f"{_names(unprepared)} had not voted on step {step}", epoch)
+        reason = f"{gone}{_names(unprepared)} had not voted on step {step}"
+        return Outcome(step, "discard", reason, epoch)
     if differ := _differing(survivors, held, step):
         return Outcome(step, "discard", f"divergence: {differ}", epoch)
     absent = len(last.members) - len(survivors)
@@ -144,6 +146,14 @@ def _decide(last: QuorumRecord, survivors: Reports, step: int) -> Outcome:
         f"with one digest" + (f" ({absent} absent)" if absent else ""),
         epoch,
     )
+
+
+def _gone(last: QuorumRecord, survivors: Reports) -> str:
+    """Say first who of a quorum is not there any more: what the others did follows from it."""
+    gone = [member for member in last.members if member not in survivors]
+    if not gone:
+        return ""
+    return f"{_names(gone)} {'is' if len(gone) == 1 else 'are'} gone; "
 
 
 def _causes(reasons: Iterable[str]) -> str:

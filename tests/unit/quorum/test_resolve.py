@@ -55,6 +55,12 @@ def test_the_dead_the_restarted_and_the_absent_do_not_stand_in_the_way():
     assert outcome(reports, (A0, B0, C0)).verdict == "commit"
 
 
+def test_a_discard_names_first_who_is_gone():
+    for other in (report(kept(vote="none")), report(kept(vote="refused", reason="left"))):
+        told = outcome({A0: report(kept()), B0: other}, (A0, B0, C0))
+        assert (told.verdict, told.reason.partition("; ")[0]) == ("discard", "c/0#1 is gone")
+
+
 def test_a_commit_anywhere_is_a_commit():
     told = outcome({A0: StepReport(4, "f", E2), B0: report(kept(refused_seen=True))})
     assert (told.verdict, told.step, told.epoch) == ("commit", 4, E2)
