@@ -14,6 +14,8 @@ ROOT = Path(__file__).parents[3]
 @pytest.mark.parametrize(
     ("name", "ending"),
     [
+        ("geometry", "dp=3 x tp=2 has 6 places"),
+        ("controllers", "the best score is 102"),
         ("messaging", "who rang heard: come in"),
         ("mesh", "all processes are gone"),
         ("restarts", "the third death in a row was told: 3 failures in 60 s, 2 allowed"),

@@ -11,8 +11,10 @@ import pytest
 
 from danaus.actor import (
     Actor,
+    MeshFailure,
     Restart,
     SupervisionError,
+    concurrent_endpoint,
     context,
     current_rank,
     endpoint,
@@ -42,6 +44,10 @@ class Worker(Actor):
     @endpoint(idempotent=True)
     def where(self) -> tuple[int, int]:
         return os.getpid(), context().proc.incarnation
+
+    @endpoint
+    def variable(self, name: str) -> str | None:
+        return os.environ.get(name)
 
     @endpoint
     def raise_error(self) -> None:
@@ -252,4 +258,78 @@ def test_an_actor_of_this_program_begins_anew_too(one):
     worker.count.call_one().get(LIMIT_S)
     worker.raise_error.broadcast()
     until(lambda: worker.count.call_one().get(LIMIT_S) == 1)
+    assert not one.has_failed
+
+
+class Owner(Actor):
+    """Owns workers that come back, in a process that is not the program's."""
+
+    def __init__(self) -> None:
+        procs = this_host().spawn_procs({"r": 2}, name="low")
+        self.workers = procs.spawn("worker", Worker, restart=Restart(intensity=1))
+        self.told: list[str] = []
+
+    @endpoint
+    def get_workers(self):
+        return self.workers.slice(hosts=0)
+
+    @concurrent_endpoint
+    def was_told(self) -> list[str]:
+        return self.told
+
+    def __supervise__(self, failure: MeshFailure) -> bool:
+        self.told.append(failure.reason)
+        return True
+
+
+def test_an_owner_in_any_process_can_have_a_policy(one):
+    owner = one.host(0).spawn_procs(name="top").spawn("owner", Owner)
+    workers = owner.get_workers.call_one().get(LIMIT_S)
+    os.kill(workers.slice(r=1).where.call_one().get(LIMIT_S)[0], signal.SIGKILL)
+    pid, incarnation = answers(workers, 1)
+    assert incarnation == 1
+    assert owner.was_told.call_one().get(LIMIT_S) == []
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: owner.was_told.call_one().get(LIMIT_S))
+    (reason,) = owner.was_told.call_one().get(LIMIT_S)
+    assert reason.endswith("not started again: 2 failures in 60 s, 1 allowed")
+    assert not one.has_failed
+
+
+def test_a_process_that_never_comes_up_is_tried_as_often_as_is_allowed(one):
+    def prepare() -> None:
+        raise RuntimeError("no such device")
+
+    procs = one.host(0).spawn_procs({"r": 1}, prepare, "w")
+    workers = procs.spawn("worker", Worker, restart=Restart(intensity=2))
+    call = workers.slice(r=0).where.call_one()
+    failure = one.failure()
+    assert failure.process_ids == ("host0/w/0#2",)
+    assert "not started again: 3 failures" in failure.reason
+    assert "RuntimeError: no such device" in failure.log_tail
+    with pytest.raises(SupervisionError):
+        call.get(LIMIT_S)
+    with pytest.raises(SupervisionError, match="no such device"):
+        procs.initialized.get(LIMIT_S)
+
+
+def test_a_bootstrap_and_an_environment_are_a_new_process_s_too(one, tmp_path):
+    def prepare() -> None:
+        (tmp_path / f"prepared.{context().proc.incarnation}").touch()
+
+    procs = one.host(0).spawn_procs({"r": 1}, prepare, "w", env={"MINE": "yes"})
+    workers = procs.spawn("worker", Worker, restart=Restart())
+    os.kill(answers(workers, 0)[0], signal.SIGKILL)
+    until(lambda: answers(workers, 0)[1] == 1)
+    prepared = sorted(path.name for path in tmp_path.glob("prepared.*"))
+    assert prepared == ["prepared.0", "prepared.1"]
+    assert workers.slice(r=0).variable.call_one("MINE").get(LIMIT_S) == "yes"
+
+
+def test_a_nursery_that_dies_with_a_worker_holds_up_no_restart(one, procs):
+    workers = procs.spawn("worker", Worker, restart=Restart())
+    pid = answers(workers, 0)[0]
+    os.kill(one.nursery_pid(0), signal.SIGKILL)
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: answers(workers, 0)[1] == 1)
     assert not one.has_failed
