@@ -9,6 +9,7 @@ import functools
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, Literal, NoReturn, ParamSpec, TypeVar, cast, overload
 
+from danaus.actor.casting import Casting
 from danaus.actor.endpoints import EndpointSpec, undeclared_name
 from danaus.actor.faces import Endpoint
 from danaus.actor.future import Future
@@ -155,6 +156,11 @@ class MeshEndpoint(Endpoint[P, R]):
             if self._options.retries and isinstance(gather, Gather):
                 gather.again = lambda at: self._send_one(ways[at], parts, gather, at=at)
             gather.begin()
+        if self._target.spreads:
+            messages = [(at, way, next(way.numbers)) for at, way in enumerate(ways)]
+            lent = parts if gather is not None else own(parts)
+            runtime.io.post(self._cast, Casting(runtime.connections, messages, lent, gather))
+            return
         for at, way in enumerate(ways):
             link, number = way.link, next(way.numbers)
             if link is not None:
@@ -166,6 +172,11 @@ class MeshEndpoint(Endpoint[P, R]):
                     continue
             late = parts if gather is not None else own(parts)
             runtime.io.post(self._send_numbered, (way, at, number), late, gather)
+
+    def _cast(self, casting: Casting) -> None:
+        gather = cast("Gathering | None", casting.waiting)
+        for at, way, number in casting.send():
+            self._send_numbered((way, at, number), casting.parts, gather)
 
     def _send_one(self, way: Way, parts: Parts, gather: Gathering | None, *, at: int) -> None:
         self._send_numbered((way, at, next(way.numbers)), parts, gather)

@@ -130,6 +130,7 @@ class ActorCell:
     def deliver(self, messages: Sequence[tuple[Deliver, Sequence[Buffer]]], peer: Peer) -> None:
         """Take messages that arrived together."""
         refused: list[Work] = []
+        repeated: list[Work] = []
         with self._lock:
             refuse = self.gone_why or self._closing is not None
             for message, parts in messages:
@@ -139,9 +140,13 @@ class ActorCell:
                     refused.append(work)
                 elif self._order.is_due(message.sender, message.number):
                     self._waiting.append(work)
+                elif message.call and self._order.is_past(message.sender, message.number):
+                    repeated.append(work)
                 else:
                     ready = self._order.accept(message.sender, message.number, work)
                     self._waiting.extend(ready)
+        for work in repeated:
+            self._refuse(work, "it has had this message before, and no longer knows its answer")
         for work in refused:
             self._refuse(work, self.gone_why or "it is being stopped")
         self._pump()

@@ -12,10 +12,13 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Protocol
 
+from danaus.actor.cast_messages import Cast, DeliverAgain
 from danaus.actor.cell import ActorCell, CellHost
 from danaus.actor.contexts import Context, ProcessInfo
 from danaus.actor.failure import Fault
-from danaus.actor.links import LocalLink, Parts, Peer
+from danaus.actor.identity import ProcessRef
+from danaus.actor.links import Link, LocalLink, Parts, Peer
+from danaus.actor.loop_thread import LoopThread
 from danaus.actor.portable import packed_exception, packed_fault
 from danaus.actor.process_messages import (
     ActorFailed,
@@ -32,6 +35,7 @@ from danaus.actor.process_messages import (
     SpawnActor,
     StopActor,
 )
+from danaus.actor.relays import Relays
 from danaus.actor.supervision_messages import (
     ActorGone,
     ActorHosted,
@@ -53,12 +57,23 @@ _UNTOLD = 100  # failures of an actor whose owner is away: the newest
 _log = logging.getLogger("danaus.actor")
 
 
+class Linking(Protocol):
+    """What a process is connected with."""
+
+    def link(self, ref: ProcessRef) -> Link:
+        """Return the link to a process."""
+
+
 class HostingProcess(CellHost, Protocol):
     """The process, as it is seen from here."""
 
     @property
     def info(self) -> ProcessInfo:
         """Who this process is."""
+
+    @property
+    def connections(self) -> Linking:
+        """What it is connected with."""
 
     def handle(self, event: Event) -> None:
         """Tell the supervision machine."""
@@ -77,6 +92,7 @@ class Hosting:
     def __init__(self, process: HostingProcess) -> None:
         self._process = process
         self._cells: dict[ActorKey, ActorCell] = {}
+        self._relays = Relays(self)
         self._early: dict[ActorKey, list[tuple[Deliver, Parts, Peer]]] = {}
         self._refused: OrderedDict[ActorKey, dict[str, int]] = OrderedDict()  # the last by sender
         self._past: OrderedDict[ActorKey, str] = OrderedDict()
@@ -84,6 +100,15 @@ class Hosting:
         self._again: dict[ActorKey, Parts] = {}
         self._untold: dict[ActorKey, deque[tuple[ProcessMessage, Parts]]] = {}
         self._stopping: dict[ActorKey, list[Callable[[Fault | None], None]]] = {}
+
+    @property
+    def io(self) -> LoopThread:
+        """The connections' loop."""
+        return self._process.io
+
+    def link(self, ref: ProcessRef) -> Link:
+        """Return the link to a process."""
+        return self._process.connections.link(ref)
 
     def get(self, key: ActorKey) -> ActorCell | None:
         """Return an actor that lives here."""
@@ -94,16 +119,26 @@ class Hosting:
         match message:
             case Deliver():
                 self._deliver(message, parts, peer)
+            case Cast():
+                self._relays.take(message, parts, peer)
+            case DeliverAgain():
+                self._relays.again(message, parts, peer)
             case PortValue() | PortRaised():
                 self._process.ports.take(message, parts)
+            case CancelCall():
+                self._relays.cancel(peer, message.call)
+                self._process.ports.forget(peer, message.call)
+                for cell in self._cells.values():
+                    cell.cancel(peer, message.call)
+            case _:
+                self._take_orders(message, parts, peer)
+
+    def _take_orders(self, message: ProcessMessage, parts: Parts, peer: Peer) -> None:
+        match message:
             case SpawnActor():
                 self._spawn(message, parts, peer)
             case AdoptActor():
                 self._adopt(message, peer)
-            case CancelCall():
-                self._process.ports.forget(peer, message.call)
-                for cell in self._cells.values():
-                    cell.cancel(peer, message.call)
             case StopActor():
                 key = ActorKey(message.mesh_id, message.rank)
                 self.stop(key, lambda fault: _answer_stop(peer, message, fault))

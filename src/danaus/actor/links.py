@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from danaus.actor.batches import Key
+from danaus.actor.cast_messages import Gathered
 from danaus.actor.failure import Fault
 from danaus.actor.identity import ProcessRef
 from danaus.actor.loop_thread import LoopThread
@@ -123,6 +124,8 @@ class Link:
         self._numbers = itertools.count(1)
         self.fault: Fault | None = None
         self.fault_why = ""
+        self.life = 0
+        """How many links to this process have failed before."""
 
     def post(self, build: Build, parts: Parts, pending: Pending | None) -> int:
         """Send the message that ``build`` makes for a call's number; 0: nobody waits.
@@ -177,6 +180,9 @@ class Link:
                 if waiting is not None:
                     waiting.returned((value,))
             return
+        if isinstance(message, Gathered):
+            self._gathered(message, parts)
+            return
         if isinstance(message, ActorFailed | FailurePassedUp):
             self._user.take_notice(message, parts)
             return
@@ -192,6 +198,18 @@ class Link:
                 pending.gone(message.why, None)
             case _:
                 pending.gone(f"an answer of an unknown kind: {type(message).__name__}", None)
+
+    def _gathered(self, message: Gathered, parts: Parts) -> None:
+        pending = self._pending.get(message.call)
+        if pending is None:
+            return
+        take = getattr(pending, "gathered", None)
+        if message.is_last or take is None:
+            del self._pending[message.call]
+        if take is None:
+            pending.gone("answers of many to what was asked of one", None)
+        else:
+            take(message, parts)
 
 
 class LocalLink(Link):

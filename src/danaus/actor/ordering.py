@@ -29,6 +29,10 @@ class HoldBack(Generic[Item]):
         self._due[sender] = number + 1
         return True
 
+    def is_past(self, sender: str, number: int) -> bool:
+        """Tell whether such a message was taken before."""
+        return number < self._due[sender]
+
     def accept(self, sender: str, number: int, item: Item) -> list[Item]:
         """Take one arrival; return what may be handled now, in order.
 

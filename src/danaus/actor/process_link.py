@@ -55,7 +55,8 @@ class ProcessLink(Link):
         life: int = 0,
     ) -> None:
         super().__init__(user)
-        self.ref, self.life = ref, life
+        self.ref = ref
+        self.life = life
         self._failed_at = 0.0
         self._numbers_anew: defaultdict[tuple[str, str, int], int] = defaultdict(int)
         self.session: Session | None = None

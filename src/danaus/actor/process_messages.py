@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from danaus.actor.cast_messages import Cast, DeliverAgain, Gathered
 from danaus.wire.codec import Codec
 
 
@@ -173,13 +174,15 @@ Request = (
     | AdoptActor
     | Deliver
     | DeliverMany
+    | DeliverAgain
+    | Cast
     | CancelCall
     | StopActor
     | SetLogLevel
     | PortValue
     | PortRaised
 )
-Answer = Returned | ReturnedMany | Raised | Gone | ActorFailed | FailurePassedUp
+Answer = Returned | ReturnedMany | Gathered | Raised | Gone | ActorFailed | FailurePassedUp
 ProcessMessage = Request | Answer
 
 CODEC: Codec[ProcessMessage] = Codec(ProcessMessage)

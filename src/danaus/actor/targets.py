@@ -14,6 +14,7 @@ from danaus.actor.links import Link
 from danaus.actor.process_messages import Deliver
 from danaus.actor.runtime import Runtime
 from danaus.actor.supervision_messages import ActorKey, ProcessName
+from danaus.actor.tree import FAN_OUT
 from danaus.core.extent import Extent, Region
 
 
@@ -60,6 +61,11 @@ class Target:
         name = f"{runtime.info.process_id} {sender or 'client'}"
         key = (self.mesh_id, rank, incarnation_of(ref.process_id), name, endpoint)
         return Way(ref, key, runtime.numbering.counter(name, f"{self.mesh_id}/{rank}"))
+
+    @functools.cached_property
+    def spreads(self) -> bool:
+        """Tell whether they live in so many processes that others must pass on to some."""
+        return len(self.ranks) > FAN_OUT and len({self.refs[r] for r in self.ranks}) > FAN_OUT
 
     @functools.cached_property
     def choice(self) -> Choice:
