@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.procs.waiting import machines
 
 from danaus.app.chaos_spec import read as read_fault
 from danaus.app.door import Door, Drain, Scale
@@ -221,3 +222,53 @@ def test_a_stopped_controller_is_replaced_on_demand_and_wakes_up_no_more(
         assert workers(watch) == before
         (tmp_path / "fast").touch()
         assert going.result(60).sha256 == undisturbed(run)
+
+
+# -- over machines that wait to be joined ---------------------------------------------------------
+
+
+def on_machines(hosts):
+    """Return the processes of each machine that were started for the run."""
+    return [set(host.family[1:]) for host in hosts]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(150)
+def test_what_lives_on_other_machines_is_adopted_too(controlled, undisturbed, tmp_path):
+    with machines(tmp_path, 2) as hosts:
+        pace = Pace(STEP_S, until=tmp_path / "fast")
+        run = small_run(
+            tmp_path / "run",
+            Shape(replicas=2, leaves=3, steps=120),
+            observers={f"replica-{n}": (pace, WaitForDisk()) for n in range(2)},
+            hosts=tuple(host.address for host in hosts),
+            hosts_secret=hosts[0].secret,
+            detached=True,
+            watchdog=False,
+        )
+        watch = RunWatch(run.folder)
+        first = controlled(run)
+        watch.until_members(2, limit_s=60)
+        before, service = on_machines(hosts), watch.service_pid()
+        assert all(len(each) >= 3 for each in before), "agent, nursery, worker"
+        kill(first)
+        watch.until_moved(2)
+        second = controlled(run.again())
+        adopted(watch)
+        watch.until_moved(2)
+        assert on_machines(hosts) == before, "nothing was started again"
+        assert watch.service_pid() == service
+        kill(second)
+        # One machine goes down while there is no controller, and comes back after the adoption.
+        hosts[1].end(signal.SIGKILL)
+        watch.until_members(1)
+        with running(run.again()) as going:
+            line = adopted(watch, 2)
+            assert (line["living"], line["gone"]) == ({"replica-0": 0}, ["replica-1"])
+            assert watch.events(Event.HOST_LOST)
+            assert on_machines(hosts[:1]) == before[:1]
+            hosts[1].start()
+            watch.until_members(2, limit_s=60)
+            (tmp_path / "fast").touch()
+            assert going.result(60).sha256 == undisturbed(run)
+        assert not watch.events(Event.RUN_RESUMED)

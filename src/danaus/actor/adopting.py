@@ -55,7 +55,7 @@ class LeftProcs:
         actors: The meshes of actors on it, the oldest first.
         notes: What its owner noted.
         living: Its processes that live.
-        reached: The hosts whose agents have told.
+        reached: The addresses of the agents that have told.
         job: The job's name.
     """
 
@@ -94,7 +94,11 @@ class LeftProcs:
         owner = runtime.context().actor_key
         event = MeshOwned(held.mesh_id, held.name, owner, tuple(extent.points()), names)
         owned = OwnedProcs(held.mesh_id, held.name, refs, terms=ProcsTerms(({},) * len(refs)))
-        lost = tuple(each for each in names if _host_of(each) not in self.reached)
+        lost = tuple(
+            name
+            for name, ref in zip(names, refs, strict=True)
+            if ref.agent_address not in self.reached
+        )
         runtime.io.post(_adopt_procs, runtime, owned, event, *lost)
         return ProcMesh(extent.region(), refs, name=held.name, mesh_id=held.mesh_id, owned=owned)
 
@@ -139,10 +143,24 @@ class LeftProcs:
         return cast(A, mesh)
 
 
+class _Nobody:
+    """In the place of an agent that is gone."""
+
+    def say(self, message: talk.ToAgent) -> None:
+        """Do nothing."""
+
+
 def _adopt_procs(runtime: Runtime, owned: OwnedProcs, event: MeshOwned, *lost: ProcessName) -> None:
     """Take over processes; ``lost`` are those whose host was lost meanwhile."""
-    hosts = tuple(host_of(ref) for ref in owned.refs)
-    owned.agents = tuple(runtime.connections.agent(host) for host in hosts)
+    hosts = tuple(
+        host_of(ref)
+        for ref, name in zip(owned.refs, event.processes, strict=True)
+        if name not in lost
+    )
+    owned.agents = tuple(
+        _Nobody() if name in lost else runtime.connections.agent(host_of(ref))
+        for ref, name in zip(owned.refs, event.processes, strict=True)
+    )
     runtime.supervisor.own(owned, event)
     reason = "its host was lost while there was no controller"
     runtime.lose_processes(lost, Fault("exit", reason, time_s=runtime.wall_clock.now()))
@@ -223,9 +241,9 @@ class Takeover:
         From any thread but the connections'.
         """
         answers = self._runtime.io.run(self._ask_all(hosts, limit_s), limit_s + _SPARE_S)
-        living = {host.name: found for host, found in answers if found is not None}
+        living = {host.agent_address: found for host, found in answers if found is not None}
         self._living |= living
-        return [host for host in hosts if host.name not in living]
+        return [host for host in hosts if host.agent_address not in living]
 
     async def _ask_all(
         self, hosts: Sequence[HostRef], limit_s: float
@@ -315,7 +333,3 @@ def note(procs: ProcMesh, **notes: str) -> None:
     """Have a later controller know this of a mesh that is owned here (``LeftProcs.notes``)."""
     runtime = get_runtime()
     runtime.io.post(runtime.supervisor.record.noted, procs.mesh_id, notes)
-
-
-def _host_of(process: ProcessName) -> str:
-    return process.process_id.partition("/")[0]

@@ -17,7 +17,7 @@ import os
 import signal
 import socket
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from danaus.actor.waiting_messages import (
     TO_HOST,
     AgentEnded,
     FromHost,
+    HostJoined,
     HostLeft,
     HostRefused,
     JoinHost,
@@ -45,6 +46,7 @@ from danaus.actor.waiting_state import (
     Event,
     Instruction,
     JoinAsked,
+    KeepWork,
     LeaveAsked,
     LetWorkEnd,
     LookForController,
@@ -191,7 +193,9 @@ class WaitingHost:
             case Say(text):
                 self._say(text)
             case BeginWork(session):
-                self._tasks.start(self._begin(session), "starting an agent")
+                self._tasks.start(self._begin(session, self._work.begin), "starting an agent")
+            case KeepWork(session):
+                self._tasks.start(self._begin(session, self._work.keep), "keeping an agent")
             case EndWork(_, session):
                 self._tasks.start(self._end(session), "ending an agent")
             case TurnAway(session, why):
@@ -210,7 +214,7 @@ class WaitingHost:
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(delay_s, self._feed, TimePassed())
 
-    async def _begin(self, number: int) -> None:
+    async def _begin(self, number: int, work: Callable[[JoinHost], Awaitable[HostJoined]]) -> None:
         visitor = self._visitors.get(number)
         if visitor is None or visitor.order is None:
             return
@@ -218,7 +222,7 @@ class WaitingHost:
             if other != number and each.order is not None and each.order.job == visitor.order.job:
                 each.session.end("a newer session took its place", clean=True)
         try:
-            self._tell(number, await self._work.begin(visitor.order))
+            self._tell(number, await work(visitor.order))
         except (DanausError, OSError) as error:
             self._tell(number, HostRefused(str(error)))
             self._feed(LeaveAsked(number, f"it cannot work here: {error}"))
@@ -246,6 +250,7 @@ def _application(number: int, order: JoinHost) -> Application:
         order.controller,
         detached=order.detached,
         alone_limit_s=order.alone_limit_s,
+        adopt=order.adopt,
     )
 
 

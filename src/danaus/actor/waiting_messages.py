@@ -28,6 +28,7 @@ class JoinHost(msgspec.Struct, frozen=True, tag="join_host"):
         port: Where the last agent of this host and job listened; 0: there was none.
         detached: Go on without the controller.
         alone_limit_s: Seconds to go on without being able to tell whether the controller lives.
+        adopt: What the host has of this job goes on instead, if its agent lives.
     """
 
     job: str
@@ -41,6 +42,7 @@ class JoinHost(msgspec.Struct, frozen=True, tag="join_host"):
     port: int = 0
     detached: bool = False
     alone_limit_s: float = 600.0
+    adopt: bool = False
 
 
 class KillAgent(msgspec.Struct, frozen=True, tag="kill_agent"):
@@ -57,11 +59,15 @@ class LeaveHost(msgspec.Struct, frozen=True, tag="leave_host"):
 
 
 class HostJoined(msgspec.Struct, frozen=True, tag="host_joined"):
-    """An agent listens; ``agent_pid`` means something on the host only."""
+    """An agent listens; ``agent_pid`` means something on the host only.
+
+    ``goes_on``: it worked for the job before, and what it has started lives.
+    """
 
     name: str
     agent_address: str
     agent_pid: int
+    goes_on: bool = False
 
 
 class HostRefused(msgspec.Struct, frozen=True, tag="host_refused"):

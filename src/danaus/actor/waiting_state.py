@@ -32,7 +32,7 @@ class Application:
     """Who wants the host.
 
     ``session`` is the number of the session that asks, ``controller`` where the controller
-    listens.
+    listens; with ``adopt`` it is a later controller, for which what is here goes on.
     """
 
     session: int
@@ -41,6 +41,7 @@ class Application:
     controller: str
     detached: bool = False
     alone_limit_s: float = 600.0
+    adopt: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,13 @@ class BeginWork:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepWork:
+    """Let what runs go on, for the session; where nothing does, as ``BeginWork``."""
+
+    session: int
+
+
+@dataclass(frozen=True, slots=True)
 class EndWork:
     """End the agent and all that it has started; tell ``session`` (0: nobody) once it is done."""
 
@@ -154,7 +162,9 @@ class WakeAt:
     at: float
 
 
-Instruction = BeginWork | EndWork | TurnAway | LookForController | LetWorkEnd | Say | WakeAt
+Instruction = (
+    BeginWork | KeepWork | EndWork | TurnAway | LookForController | LetWorkEnd | Say | WakeAt
+)
 
 
 @dataclass(slots=True)
@@ -218,6 +228,8 @@ class WaitingMachine:
                 why += f", which has been away for {away_s:.0f} s; try again a little later"
             return (TurnAway(by.session, why),)
         self._tenant = _Tenant(by)
+        if tenant is not None and by.adopt:
+            return (Say(f"joined by {by.who}: what it has here goes on"), KeepWork(by.session))
         again = " again: what it had here is ended first" if tenant is not None else ""
         return (Say(f"joined by {by.who}{again}"), BeginWork(by.session))
 

@@ -78,6 +78,18 @@ class HostWork:
                     raise
                 return await self._start(order, 0)  # its old port may be another's by now
 
+    async def keep(self, order: JoinHost) -> HostJoined:
+        """Let the agent that lives go on; where none does, ``begin``.
+
+        Raises:
+            ConfigError: As ``begin`` does.
+            DeadlinePassed: As ``begin`` does.
+        """
+        agent = self._agent
+        if agent is None or not agent.is_alive or agent.host.job != order.job:
+            return await self.begin(order)
+        return HostJoined(self._places.name, agent.host.agent_address, agent.pid, goes_on=True)
+
     async def end(self) -> None:
         """End the agent, its nursery and all workers, at once."""
         async with self._turn:

@@ -12,7 +12,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from danaus.actor.attaching import HostTerms
+from danaus.actor.attached_host import HostTerms
 from danaus.actor.failure import MeshFailure
 from danaus.actor.identity import HostRef
 from danaus.actor.mesh import HostMesh
@@ -55,8 +55,7 @@ class RunHosts:
     ) -> None:
         self._folder, self._config, self._journal = folder, config, journal
         self._job = _job(folder, config, tuple(preload), on_cut_off=self._record_cut)
-        if isinstance(self._job, LocalJob):
-            self._job.adopts = adopt
+        self._job.adopts = adopt
         self._size = len(config.hosts) or config.replicas + config.spares
         self._lost: dict[int, float] = {}
         self._turns = [asyncio.Lock() for _ in range(self._size)]
@@ -81,7 +80,10 @@ class RunHosts:
         self._take_over()
         self._save_addresses()
         for rank in range(self._size if self._config.hosts else 0):
-            self._record_joined(rank)
+            if rank in self._job.missing:
+                self._lose(rank, f"{self._name(rank)} is lost: {self._job.missing[rank]}")
+            else:
+                self._record_joined(rank)
 
     def _take_over(self) -> None:
         """See what is left, and where; on this machine there may be more hosts than were asked."""

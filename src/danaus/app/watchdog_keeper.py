@@ -36,8 +36,7 @@ class WatchdogKeeper:
 
     def __init__(self, folder: RunFolder, config: RunConfig, journal: Journal) -> None:
         self._folder, self._journal = folder, journal
-        # Over hosts that were joined a new controller would end what lives, for no need.
-        self._wanted = config.detached and config.watchdog and not config.hosts
+        self._wanted = config.detached and config.watchdog
         self._budget = RestartBudget(config.restart.policy())
         self._lock = RunLock(folder.path, WATCHDOG_LOCK)
         self._process: Child | None = None

@@ -9,11 +9,13 @@ from collections.abc import Callable, Sequence
 from typing import Self
 
 from danaus.actor.adopting import Takeover
-from danaus.actor.attaching import AttachedHosts, HostTerms
+from danaus.actor.attached_host import HostTerms
+from danaus.actor.attaching import AttachedHosts
 from danaus.actor.mesh import HostMesh
+from danaus.actor.process_runtime import get_runtime
 from danaus.core.errors import ConfigError
 from danaus.core.extent import Extent
-from danaus.job.local import JobState
+from danaus.job.local import HOLDINGS, JobState
 from danaus.wire.address import Address
 
 
@@ -25,10 +27,16 @@ class AttachedJob:
         terms: What is asked of them.
         on_cut_off: Told when no machine of the job answers any more, and when one does again.
 
+    Attributes:
+        adopts: Whether what an earlier controller of the same run folder has left goes on, where
+            the job is detached; else it is ended; set it before ``apply``.
+
     Raises:
         AddressRefused: An address is none.
         ConfigError: There are none.
     """
+
+    adopts: bool = True
 
     def __init__(
         self,
@@ -42,6 +50,7 @@ class AttachedJob:
         self._addresses = tuple(Address.parse(each) for each in hosts)
         self._terms, self._on_cut_off = terms, on_cut_off
         self._attached: AttachedHosts | None = None
+        self._takeover: Takeover | None = None
 
     def apply(self) -> Self:
         """Join the hosts; returns once an agent listens on each.
@@ -51,7 +60,8 @@ class AttachedJob:
             AddressRefused: There is no route to them, or the address to listen at is none of ours.
         """
         if self._attached is None:
-            attached = AttachedHosts(self._addresses, self._terms)
+            self._takeover = self._new_takeover()
+            attached = AttachedHosts(self._addresses, self._terms, takeover=self._takeover)
             attached.on_cut_off = self._on_cut_off
             attached.join()
             self._attached = attached
@@ -64,12 +74,33 @@ class AttachedJob:
             ConfigError: ``apply`` was not called.
         """
         hosts = self._joined().refs
-        return JobState(HostMesh(Extent(("hosts",), (len(hosts),)).region(), hosts))
+        left = self._takeover.left() if self._takeover is not None else ()
+        return JobState(
+            HostMesh(Extent(("hosts",), (len(hosts),)).region(), hosts),
+            {each.name: each for each in left},
+        )
+
+    def _new_takeover(self) -> Takeover | None:
+        if self._terms.run_dir is None:
+            return None
+        path = self._terms.run_dir / "control" / HOLDINGS
+        if not self._terms.detached:
+            path.unlink(missing_ok=True)  # what it told of has ended, or ends now
+            return None
+        takeover = Takeover(path, get_runtime())
+        if not self.adopts:
+            takeover.forget()
+        return takeover
 
     @property
     def takeover(self) -> Takeover | None:
         """What an earlier controller has left, where the job is detached."""
-        return None
+        return self._takeover
+
+    @property
+    def missing(self) -> dict[int, str]:
+        """Why a host could not be joined, by rank, where what lives on others was adopted."""
+        return self._joined().missing
 
     def agent_pids(self) -> dict[str, int]:
         """Return the pid of each host's agent, on its own machine."""
@@ -101,7 +132,7 @@ class AttachedJob:
         The hosts wait to be joined again.  One that is not reached ends what it has once it finds
         that this program has ended.
         """
-        attached, self._attached = self._attached, None
+        attached, self._attached, self._takeover = self._attached, None, None
         if attached is not None:
             attached.leave()
 

@@ -179,6 +179,11 @@ class LocalJob:
         """What an earlier controller has left, where the job is detached."""
         return self._takeover
 
+    @property
+    def missing(self) -> dict[int, str]:
+        """Hosts that are not there, by rank: none, they were started."""
+        return {}
+
     def agent_pids(self) -> dict[str, int]:
         """Return the pid of each host's agent."""
         return {agent.name: agent.pid for agent in self._agents}

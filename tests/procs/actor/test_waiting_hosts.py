@@ -13,7 +13,7 @@ from tests.procs.cli.terminal import SOURCE, Command
 from tests.procs.waiting import machines
 
 from danaus.actor import Actor, SupervisionError, attach_to_workers, endpoint, shutdown_context
-from danaus.actor.attaching import HostTerms
+from danaus.actor.attached_host import HostTerms
 from danaus.core.errors import AddressRefused, ConfigError
 from danaus.job import AttachedJob
 from danaus.testing.hosts import Watched

@@ -12,6 +12,7 @@ from danaus.actor.waiting_state import (
     ControllerLookedFor,
     EndWork,
     JoinAsked,
+    KeepWork,
     LeaveAsked,
     LetWorkEnd,
     LookForController,
@@ -53,6 +54,20 @@ def test_the_same_job_may_join_again_and_its_newest_session_counts():
     assert orders(machine, by(2)) == (BeginWork(2),)
     assert orders(machine, ControllerAway(1)) == ()
     assert machine.works_for(2)
+
+
+def test_a_later_controller_of_a_detached_job_has_what_is_there_go_on():
+    machine = joined(detached=True)
+    machine.handle(ControllerAway(1), 1.0)
+    assert orders(machine, by(2, detached=True, adopt=True)) == (KeepWork(2),)
+    assert machine.works_for(2)
+    assert not machine.works_for(1), "the one before is not obeyed any more"
+    (away,) = orders(machine, by(3, "b", adopt=True))
+    assert isinstance(away, TurnAway)
+
+
+def test_who_would_adopt_and_finds_a_free_host_begins_there():
+    assert orders(WaitingMachine(), by(1, adopt=True)) == (BeginWork(1),)
 
 
 def test_a_job_that_is_over_leaves_the_host_free():
