@@ -89,7 +89,7 @@ class Crew:
         }
         self._start(self._record.places)
         self._spares.begin(group)
-        inheritance.end_unclaimed()
+        group.create_task(inheritance.end_unclaimed())
 
     async def berth(self, place: int, stopping: asyncio.Event) -> HostMesh | Spare | Inherited:
         """Return what a replica starts on (H-4).

@@ -163,7 +163,7 @@ class RunController(Actor):
         """Run hosts, service and replicas to the end; nothing of them is left then."""
         try:
             await self._hosts.start()
-            self._begin()
+            await self._begin()
             async with self._open_door(), self._chaos.striking(), asyncio.TaskGroup() as tasks:
                 service = tasks.create_task(self._service.run())
                 tasks.create_task(self._watchdog.run())
@@ -179,7 +179,7 @@ class RunController(Actor):
         finally:
             await self._hosts.end()
 
-    def _begin(self) -> None:
+    async def _begin(self) -> None:
         """See whether anything of the run lives: then it goes on; else it begins, or resumes."""
         if self._config.detached:
             with contextlib.suppress(OSError):  # without room its watchdog will say what it lacks
@@ -187,10 +187,11 @@ class RunController(Actor):
         inheritance = self._hosts.inheritance
         policy = self._config.restart.policy()
         self._service.keep_budget(inheritance.budget(SERVICE, policy))
-        if living := inheritance.living:
-            self._service.adopt()
+        if (living := inheritance.living) and self._service.adopt():
             self._record_adoption(living)
         else:
+            if living:  # without the service that it knows it can do nothing
+                await inheritance.end_unclaimed()
             inheritance.drop()
             self._service.reserve()
             self._record_begin()

@@ -6,6 +6,7 @@ wants.  What lives is found out by ``actor.adopting``.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ from danaus.app.run_result import WorkerResult
 from danaus.app.worker import ReplicaWorker, WorkerJob
 
 _ADOPTED = 100
+_KILL_LIMIT_S = 5.0
 _NAME, _INCARNATION = "name", "incarnation"
 
 
@@ -96,12 +98,12 @@ class Inheritance:
             for each in dropped:
                 self._takeover.drop(each.left)
 
-    def end_unclaimed(self) -> list[str]:
-        """Kill what nobody has claimed; return whose it was."""
+    async def end_unclaimed(self) -> None:
+        """Kill what nobody has claimed, and wait until it is gone, within limits."""
         ended, self._unclaimed = self._unclaimed, []
-        for each in ended:
-            each.left.adopt().kill()
-        return sorted({each.name for each in ended if each.left.living})
+        ending = [each.left.adopt().kill().as_asyncio() for each in ended]
+        if ending:
+            await asyncio.wait(ending, timeout=_KILL_LIMIT_S)
 
     def budget(self, name: str, policy: Restart) -> RestartBudget:
         """Return a restart budget as an earlier controller has left it, kept for a later one."""

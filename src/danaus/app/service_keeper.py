@@ -95,16 +95,25 @@ class ServiceKeeper:
             self._port = ReservedPort(host)
             self._address = self._port.address
 
-    def adopt(self) -> None:
+    def adopt(self) -> bool:
         """Go on with the service that an earlier controller has started, instead of ``reserve``.
 
         If it has died meanwhile another is started, at the same address: members know no other.
+
+        Returns:
+            Whether that can be: it lives here, or another can have its address.
         """
         known = self._folder.addresses()
+        address = Address.parse(known.get("quorum", str(self._address)))
         self._found = FoundChild.find(known.get("quorum_pid"), known.get("quorum_started"))
-        if "quorum" in known:
-            self._address = Address.parse(known["quorum"])
+        if self._found is None and address.scheme == "tcp":
+            try:
+                self._port = ReservedPort(address.host, address.port)
+            except AddressRefused:  # of another machine, or somebody else's by now
+                return False
+        self._address = address
         self._adopts, self._resume, self._attempt = True, False, 1
+        return True
 
     def keep_budget(self, budget: RestartBudget) -> None:
         """Count restarts by a budget that may have been drawn upon before."""
