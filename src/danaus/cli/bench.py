@@ -6,6 +6,7 @@ from pathlib import Path
 
 from danaus.app.bench_actor_settings import ActorBenchConfig
 from danaus.app.bench_ft_settings import FtBenchConfig
+from danaus.app.bench_soak_settings import SoakConfig
 from danaus.app.progress import run_console
 from danaus.app.settings import BenchConfig, CampaignConfig, RunConfig
 from danaus.cli.arguments import build, read, show_help, wants_help
@@ -17,6 +18,7 @@ _BENCHES = {
     "campaign": CampaignConfig,
     "ft": FtBenchConfig,
     "actor": ActorBenchConfig,
+    "soak": SoakConfig,
 }
 
 
@@ -30,7 +32,13 @@ def run(arguments: list[str]) -> int:
         asked = f"danaus has no bench {name!r}" if name else "a bench needs a name"
         known = ", ".join(f"danaus bench {each}" for each in _BENCHES)
         raise ConfigError(asked, to_do=f"there is: {known}")
-    benches = {"recovery": _recovery, "campaign": _campaign, "ft": _ft, "actor": _actor}
+    benches = {
+        "recovery": _recovery,
+        "campaign": _campaign,
+        "ft": _ft,
+        "actor": _actor,
+        "soak": _soak,
+    }
     return benches[name](arguments[1:])
 
 
@@ -75,6 +83,15 @@ def _actor(arguments: list[str]) -> int:
     from danaus.app.bench_actor import run_bench
 
     code: int = run_bench(settings, console=run_console())
+    return code
+
+
+def _soak(arguments: list[str]) -> int:
+    settings = build(SoakConfig, read(arguments, SoakConfig, "bench soak"), (), "bench soak")
+    _check_file("out", settings.out)
+    from danaus.app.bench_soak import run_soak
+
+    code: int = run_soak(settings, console=run_console())
     return code
 
 

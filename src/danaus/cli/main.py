@@ -54,7 +54,7 @@ COMMANDS = {
     "report": Command("report", "RUN", "write a run's report: a page and a picture"),
     "ledger": Command("ledger", "verify RUN", "check that each sample was committed exactly once"),
     "bench": Command(
-        "bench", "recovery | campaign | ft | actor", "what things cost, measured here"
+        "bench", "recovery | campaign | ft | actor | soak", "what things cost, measured here"
     ),
     "host": Command("host", "--listen ADDRESS", "let runs of several machines use this one"),
     "lighthouse": Command("lighthouse", "--run RUN", "decide who takes part in each step"),
