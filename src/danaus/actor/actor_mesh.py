@@ -65,7 +65,11 @@ class ActorMesh(Mesh, Generic[A]):
         return self._owned.initialized if self._owned is not None else Future.of(None)
 
     def stop(self) -> Future[None]:
-        """Take no new message, finish those at hand, clean up; the processes stay."""
+        """Take no new message, finish those at hand, clean up; the processes stay.
+
+        Returns:
+            A future of the end; it raises ``ActorError`` with what a ``__cleanup__`` raised.
+        """
         if self._owned is None:
             raise ConfigError(
                 what=f"{self.mesh_name}.stop()",

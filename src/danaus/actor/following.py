@@ -18,7 +18,8 @@ from typing import Protocol
 
 from danaus.actor.failure import Fault
 from danaus.actor.identity import ProcessRef
-from danaus.actor.process_link import ProcessLink
+from danaus.actor.process_link import ProcessLink, Unsent
+from danaus.actor.process_messages import Deliver
 from danaus.actor.supervision_messages import ProcessName
 
 
@@ -73,7 +74,7 @@ class Followers:
         """A process has ended: what was not sent to it yet goes to its heir."""
         for name, link in list(self._links.items()):
             if link.ref.process_id == process.process_id and link.ref.job == process.job:
-                unsent = link.take_unsent()
+                unsent = [each for each in link.take_unsent() if _is_for_an_heir(each, fault)]
                 link.fail(fault.reason, fault)
                 if unsent:
                     self._renew(name, self._heir(link.ref), link.life + 1).send_again(unsent)
@@ -123,3 +124,16 @@ class Followers:
             for link in self._links.values()
             if (link.ref.job, link.ref.process_id) == (process.job, process.process_id)
         ]
+
+
+def _is_for_an_heir(unsent: Unsent, fault: Fault) -> bool:
+    """Tell whether it goes to whoever takes the place; what does not has ended, and is told so.
+
+    To make an actor, or to end it, was meant for the process that has ended.
+    """
+    message, _, pending = unsent
+    if isinstance(message, Deliver):
+        return True
+    if pending is not None:
+        pending.gone(fault.reason, fault)
+    return False

@@ -163,7 +163,7 @@ class ProcMesh(Mesh):
         stream_to_client: bool = True,
         aggregate_window_sec: float | None = None,
         level: int | None = None,
-    ) -> None:
+    ) -> Future[None]:
         """Have the last lines of the processes, and those that follow, shown here, or no longer.
 
         Args:
@@ -172,10 +172,20 @@ class ProcMesh(Mesh):
                 processes write, or one often, is shown once; None: each is shown as it comes.
             level: Of Python's root logger in the processes, as in ``logging.INFO``; None leaves
                 it alone.
+
+        Returns:
+            A future that is settled once they were told; it need not be waited for.
         """
         owned, runtime = self._mine("logging_option"), get_runtime()
         window_s = (aggregate_window_sec or 0.0) if stream_to_client else -1.0
-        runtime.io.post(runtime.show_logs, owned, window_s, level)
+        told: Future[None] = Future(f"{self.name} to show what it writes")
+
+        def tell() -> None:
+            runtime.show_logs(owned, window_s, level)
+            told.set_value(None)
+
+        runtime.io.post(tell)
+        return told
 
     def sync_workspace(self, folder: Path | str, *, auto_reload: bool = True) -> Future[Synced]:
         """Bring a folder of code to these processes and their hosts, only what has changed.

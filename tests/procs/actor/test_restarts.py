@@ -333,3 +333,19 @@ def test_a_nursery_that_dies_with_a_worker_holds_up_no_restart(one, procs):
     os.kill(pid, signal.SIGKILL)
     until(lambda: answers(workers, 0)[1] == 1)
     assert not one.has_failed
+
+
+def test_an_actor_whose_process_came_up_late_is_made_once_and_has_all_that_was_sent(one, tmp_path):
+    def prepare() -> None:
+        if context().proc.incarnation < 2:
+            raise RuntimeError("not yet")
+
+    procs = one.host(0).spawn_procs({"r": 1}, prepare, "w")
+    workers = procs.spawn("worker", Worker, tmp_path, restart=Restart())
+    counted = [workers.slice(r=0).count.call_one() for _ in range(5)]
+    assert [count.get(LIMIT_S) for count in counted] == [1, 2, 3, 4, 5]
+    assert answers(workers, 0)[1] == 2
+    assert workers.slice(r=0).count.call_one().get(LIMIT_S) == 6  # nothing began anew meanwhile
+    assert len(list(tmp_path.glob("made.*"))) == 1
+    procs.initialized.get(LIMIT_S)
+    assert not one.has_failed

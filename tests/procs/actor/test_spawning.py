@@ -185,7 +185,7 @@ def test_lines_can_be_shown_no_longer(one):
     shown = Shown("nothing")
     get_runtime().log_sink = shown
     procs.logging_option()
-    procs.logging_option(stream_to_client=False)
+    procs.logging_option(stream_to_client=False).get(LIMIT_S)
     lookers.say.call("unseen").get(LIMIT_S)
     procs.stop().get(LIMIT_S)
     assert shown.lines == []

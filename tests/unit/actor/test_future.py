@@ -112,3 +112,54 @@ def test_waiting_on_the_thread_that_brings_the_answer_is_refused():
         assert future.get() == 1
     finally:
         forbid_blocking(threading.get_ident(), False)
+
+
+def test_a_call_is_given_up_once_nobody_waits_for_it_any_more():
+    given_up = []
+
+    async def run():
+        future = Future[int]("a call", on_cancel=lambda: given_up.append(True))
+        first, second = future.as_asyncio(), future.as_asyncio()
+        first.cancel()
+        await asyncio.wait([first])
+        assert not given_up
+        second.cancel()
+        await asyncio.wait([second])
+        assert given_up == [True]
+
+    asyncio.run(run())
+
+
+def test_a_thread_that_waits_keeps_a_call_from_being_given_up():
+    future, got = Future[int]("a call"), []
+    begun = threading.Event()
+
+    def wait() -> None:
+        begun.set()
+        got.append(future.get(timeout=5.0))
+
+    async def give_up():
+        mirror = future.as_asyncio()
+        while future._num_waiting < 2:  # noqa: ASYNC110  # nothing else tells of it
+            await asyncio.sleep(0)
+        mirror.cancel()
+        await asyncio.wait([mirror])
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    begun.wait(5.0)
+    asyncio.run(give_up())
+    future.set_value(3)
+    waiter.join()
+    assert got == [3]
+
+
+def test_waiting_for_the_end_tells_nothing_of_how_it_ended():
+    async def run():
+        future = Future[int]("a call")
+        asyncio.get_running_loop().call_soon(future.set_error, ValueError("no"))
+        await future.wait()
+        await future.wait()
+        assert isinstance(future.exception(), ValueError)
+
+    asyncio.run(run())
