@@ -257,7 +257,7 @@ def test_a_broadcast_reaches_all_and_is_answered_once_by_each_branch():
 def test_whoever_passes_on_may_die_at_any_moment(after, deep):
     async def play() -> None:
         world = World(300)
-        branch = plan([(ref, ref) for ref in world.refs])[3]
+        branch = plan(tuple((ref, ref) for ref in world.refs))[3]
         victim = branch.below[1].process if deep else branch.process
         world.kill_at[after] = victim
         ways = ways_to(world)
@@ -282,7 +282,7 @@ def test_whoever_passes_on_may_die_at_any_moment(after, deep):
 def test_a_broadcast_gets_to_all_others_though_one_who_passes_on_dies():
     async def play() -> None:
         world = World(300)
-        victim = plan([(ref, ref) for ref in world.refs])[0].process
+        victim = plan(tuple((ref, ref) for ref in world.refs))[0].process
         world.kill_at[3] = victim
         ways = ways_to(world)
         for value in range(2):

@@ -48,6 +48,7 @@ class ActorMesh(Mesh, Generic[A]):
         self.mesh_id = mesh_id
         self._owned = owned
         self._target: Target | None = None
+        self._found: dict[str, MeshEndpoint[..., Any]] = {}  # endpoints asked for so far
 
     def _cut(self, region: Region) -> ActorMesh[A]:
         return ActorMesh(
@@ -82,14 +83,20 @@ class ActorMesh(Mesh, Generic[A]):
         if name.startswith("_"):
             raise AttributeError(name)
         runtime = get_runtime()
-        if self._target is None or self._target.runtime is not runtime:
-            self._target = Target(runtime, self.mesh_id, self.mesh_name, self._region, self._refs)
+        target = self._target
+        if target is None or target.runtime is not runtime:
+            target = Target(runtime, self.mesh_id, self.mesh_name, self._region, self._refs)
+            self._target, self._found = target, {}
+        found = self._found.get(name)
+        if found is not None:
+            return found
         spec = self._cls.__endpoints__.get(name)
         if spec is not None:
-            return MeshEndpoint(self._target, spec)
+            found = self._found[name] = MeshEndpoint(target, spec)
+            return found
         function = inspect.getattr_static(self._cls, name, None)
         if inspect.isfunction(function):
-            return PlainMethod(self._target, name, function)
+            return PlainMethod(target, name, function)
         raise AttributeError(
             f"{self._cls.__qualname__} has no endpoint {name!r}: "
             f"there are {sorted(self._cls.__endpoints__)}"

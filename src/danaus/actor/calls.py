@@ -9,6 +9,7 @@ import functools
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, Literal, NoReturn, ParamSpec, TypeVar, cast, overload
 
+from danaus.actor.batches import SMALL_BYTES
 from danaus.actor.casting import Casting
 from danaus.actor.endpoints import EndpointSpec, undeclared_name
 from danaus.actor.faces import Endpoint
@@ -68,7 +69,7 @@ class MeshEndpoint(Endpoint[P, R]):
         return self._ask(self._as_mesh, args, kwargs)
 
     def call_one(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
-        size = self._target.region.num_points
+        size = len(self._target.ranks)
         if size != 1:
             raise ValueError(
                 f"{self.name}.call_one() needs a mesh of exactly one actor, this one has {size}: "
@@ -123,6 +124,8 @@ class MeshEndpoint(Endpoint[P, R]):
         """
         self._spec.check(args, kwargs)
         parts = pack((args, kwargs))
+        if len(parts) == 1 and len(parts[0]) <= SMALL_BYTES:
+            return parts
         size = sum(memoryview(part).nbytes for part in parts)
         if size > MAX_ARGUMENT_BYTES and self._target.is_elsewhere:
             raise MessageTooLarge(size, MAX_ARGUMENT_BYTES, "bytes")

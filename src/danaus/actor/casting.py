@@ -63,7 +63,7 @@ class Casting:
         through = [each for each in self.messages if self._may_go_through(each[1].ref)]
         if len({way.ref for _, way, _ in through}) <= FAN_OUT:
             return self.messages
-        for branch in plan([(way.ref.agent_address, way.ref) for _, way, _ in through]):
+        for branch in plan(tuple((way.ref.agent_address, way.ref) for _, way, _ in through)):
             self._send_branch(branch, through)
         gone_through = {at for at, _, _ in through}
         return [each for each in self.messages if each[0] not in gone_through]

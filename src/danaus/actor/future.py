@@ -164,36 +164,18 @@ class Future(Generic[T]):
 
         Cancelling it cancels the call, unless somebody else still waits for it.
         """
-        loop = asyncio.get_running_loop()
-        handover = handover_to(loop)
-        mirror: asyncio.Future[T] = loop.create_future()
+        handover = handover_to(asyncio.get_running_loop())
+        mirror = _Mirror(self)
         with self._lock:
             self._num_waiting += 1
-
-        def forward(_: Future[T]) -> None:
-            handover.post(copy)
-
-        def copy() -> None:
-            if mirror.done():
-                return
-            self._open()
-            if isinstance(self._error, asyncio.CancelledError):
-                mirror.cancel()
-            elif self._error is not None:
-                mirror.set_exception(self._error)
-            else:
-                mirror.set_result(cast(T, self._value))
-
-        def cancelled(done: asyncio.Future[T]) -> None:
-            with self._lock:
-                self._num_waiting -= 1
-                is_last = self._num_waiting == 0
-            if done.cancelled() and is_last:
-                self.cancel()
-
-        mirror.add_done_callback(cancelled)
-        self.add_done_callback(forward)
+        self.add_done_callback(lambda _: handover.post(mirror.copy))
         return mirror
+
+    def _waits_no_more(self) -> bool:
+        """Take note that one no longer waits; tell whether it was the last."""
+        with self._lock:
+            self._num_waiting -= 1
+            return self._num_waiting == 0
 
     async def wait(self) -> None:
         """Wait until it is settled, whatever with."""
@@ -222,3 +204,32 @@ class Future(Generic[T]):
         if self._error is not None:
             raise self._error
         return cast(T, self._value)
+
+
+class _Mirror(asyncio.Future[T]):
+    """The same value on one event loop; who cancels it cancels the call, if nobody else waits."""
+
+    def __init__(self, source: Future[T]) -> None:
+        super().__init__(loop=asyncio.get_running_loop())
+        self._source = source
+
+    def copy(self) -> None:
+        """Take over what the source was settled with."""
+        if self.done():
+            return
+        source = self._source
+        source._waits_no_more()
+        source._open()
+        if isinstance(source._error, asyncio.CancelledError):
+            super().cancel()
+        elif source._error is not None:
+            self.set_exception(source._error)
+        else:
+            self.set_result(cast(T, source._value))
+
+    def cancel(self, msg: Any = None) -> bool:
+        if not super().cancel(msg):
+            return False
+        if self._source._waits_no_more():
+            self._source.cancel()
+        return True

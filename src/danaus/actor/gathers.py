@@ -59,7 +59,7 @@ class Gather:
         self._endpoint = endpoint
         self._options = options
         self._timer: asyncio.TimerHandle | None = None
-        self._answers: list[Answer | None] = [None] * target.region.num_points
+        self._answers: list[Answer | None] = [None] * len(target.ranks)
         self._left = len(self._answers)
         self._posted: dict[int, tuple[Link, int]] = {}
         self._retried: dict[int, int] = {}

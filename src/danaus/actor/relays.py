@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import threading
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -136,6 +137,8 @@ class Relay:
         self._done = done
         self._left = {point.at for branch in _all(cast.to) for point in branch.points}
         self._own = {point.at for point in cast.to.points}
+        self._is_leaf = len(self._left) == 1 and not cast.to.below
+        self._answering = threading.Lock()
         self._kept: dict[int, tuple[ProcessMessage, Parts]] = {}  # of its own actors
         self._kept_bytes = 0
         self._also: dict[int, tuple[Peer, int]] = {}
@@ -178,21 +181,27 @@ class Relay:
         self._user.io.post(self._answered, message, own(parts))
 
     def answer(self, call: int, parts: Parts, *, more: bool) -> None:
-        """Take what an actor returned."""
-        self.send(Returned(call), parts)
+        """Take what an actor returned; where there is nothing to gather, it goes on at once."""
+        if not self._is_leaf:
+            self.send(Returned(call), parts)
+            return
+        at, owned = call - 1, own(parts)
+        with self._answering:
+            if self._is_over or at in self._kept:
+                return
+            self._keep(at, Returned(0), owned)
+            self._is_over = True
+        self._left.clear()
+        last = (PointAnswer(at, How.RETURNED, (), len(owned)),)
+        self.peer.send(Gathered(self.cast.call, last, is_last=True), owned)
+        self._done(self)
 
     def _answered(self, message: ProcessMessage, parts: Parts) -> None:
         at = getattr(message, "call", 0) - 1
-        if at not in self._own or at in self._kept:
-            return
-        size = sum(map(len, parts))
-        self._kept_bytes += size
-        kept = self._kept_bytes <= _KEPT_BYTES
-        lost = Gone(0, self.cast.mesh_id, "its answer was lost on the way and is not kept")
-        self._kept[at] = (message, parts) if kept else (lost, ())
-        if at in self._also:
-            peer, call = self._also.pop(at)
-            _send_as(message, parts, peer=peer, call=call)
+        with self._answering:
+            if at not in self._own or at in self._kept:
+                return
+            self._keep(at, message, parts)
         match message:
             case Returned():
                 self._take(at, How.RETURNED, parts=parts)
@@ -201,12 +210,23 @@ class Relay:
             case Gone(actor=actor, why=why):
                 self._take(at, How.GONE, (actor, why), parts=parts)
 
+    def _keep(self, at: int, message: ProcessMessage, parts: Parts) -> None:
+        """Keep an answer for whoever asks again, or has; with ``_answering`` held."""
+        self._kept_bytes += sum(map(len, parts))
+        kept = self._kept_bytes <= _KEPT_BYTES
+        lost = Gone(0, self.cast.mesh_id, "its answer was lost on the way and is not kept")
+        self._kept[at] = (message, parts) if kept else (lost, ())
+        if at in self._also:
+            peer, call = self._also.pop(at)
+            _send_as(message, parts, peer=peer, call=call)
+
     def answer_as_well(self, at: int, peer: Peer, call: int) -> None:
         """Answer somebody else too, who could not wait for this one."""
-        if at in self._kept:
-            _send_as(*self._kept[at], peer=peer, call=call)
-        else:
-            self._also[at] = peer, call
+        with self._answering:
+            if at in self._kept:
+                _send_as(*self._kept[at], peer=peer, call=call)
+            else:
+                self._also[at] = peer, call
 
     # -- answers from below --------------------------------------------------------------------
 
@@ -245,7 +265,7 @@ class Relay:
         self._left.discard(at)
         self._answers.append(PointAnswer(at, how, words, len(parts)))
         self._parts.extend(parts)
-        if self._timer is None and not self._is_over:
+        if self._left and self._timer is None and not self._is_over:
             self._timer = asyncio.get_running_loop().call_later(GATHER_S, self._flush)
         if len(self._parts) > _MOST_PARTS or sum(map(len, parts)) > _MOST_BYTES:
             self._flush()

@@ -11,7 +11,8 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import functools
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -45,7 +46,8 @@ class Branch(Generic[P]):
         return 1 + max((each.depth for each in self.below), default=0)
 
 
-def plan(places: Sequence[tuple[Hashable, P]], fan_out: int = FAN_OUT) -> tuple[Branch[P], ...]:
+@functools.lru_cache(maxsize=128)
+def plan(places: tuple[tuple[Hashable, P], ...], fan_out: int = FAN_OUT) -> tuple[Branch[P], ...]:
     """Return what the sender sends, to at most ``fan_out`` processes.
 
     Args:

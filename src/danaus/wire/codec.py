@@ -111,7 +111,10 @@ def _is_plain(value: object) -> bool:
         return len(cast(bytes, value)) <= _PLAIN_LENGTH
     if kind is tuple:
         items = cast("tuple[object, ...]", value)
-        return len(items) <= _PLAIN_LENGTH and all(map(_is_plain, items))
+        for each in items:
+            if type(each) not in _PLAIN and not _is_plain(each):
+                return False
+        return len(items) <= _PLAIN_LENGTH
     return kind is dict and not value
 
 

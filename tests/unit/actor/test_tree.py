@@ -20,7 +20,7 @@ def everyone(branches):
     st.integers(1, 20),
 )
 def test_each_point_is_reached_once_and_nobody_sends_too_often(places, fan_out):
-    branches = plan([(host, (host, process)) for host, process in places], fan_out)
+    branches = plan(tuple((host, (host, process)) for host, process in places), fan_out)
     assert len(branches) <= fan_out
     seen = []
     for branch in everyone(branches):
@@ -32,18 +32,18 @@ def test_each_point_is_reached_once_and_nobody_sends_too_often(places, fan_out):
 
 
 def test_few_are_sent_to_directly():
-    branches = plan([("host", at) for at in range(FAN_OUT)])
+    branches = plan(tuple(("host", at) for at in range(FAN_OUT)))
     assert branches == tuple(Branch(at, (at,)) for at in range(FAN_OUT))
 
 
 def test_a_host_hears_once_and_tells_its_own_processes():
-    branches = plan([(at // 4, at) for at in range(4 * FAN_OUT)])
+    branches = plan(tuple((at // 4, at) for at in range(4 * FAN_OUT)))
     assert [branch.process for branch in branches] == list(range(0, 4 * FAN_OUT, 4))
     assert [below.process for below in branches[0].below] == [1, 2, 3]
 
 
 def test_a_thousand_hosts_are_reached_in_few_steps():
-    branches = plan([(at, at) for at in range(1000)])
+    branches = plan(tuple((at, at) for at in range(1000)))
     assert len(branches) == FAN_OUT
     assert max(branch.depth for branch in branches) == 3
     assert sorted(at for branch in branches for at in branch.all_points) == list(range(1000))
