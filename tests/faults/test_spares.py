@@ -24,7 +24,8 @@ def test_a_spare_becomes_the_replica_that_died_and_another_spare_is_started(
     pace = Pace(STEP_S, until=tmp_path / "fast")
     observers = {f"replica-{n}": (pace,) for n in range(2)}
     shape = Shape(replicas=2, ranks=ranks, leaves=3, steps=100)
-    run = small_run(tmp_path / "run", shape, observers=observers, spares=1)
+    more = {"spares": 1, "repair": "replica"}  # of a spare one rank alone is of no use
+    run = small_run(tmp_path / "run", shape, observers=observers, **more)
     with running(run) as going:
         watch = going.watch
         watch.until_members(2, limit_s=60)

@@ -73,6 +73,12 @@ class Occasions(Observer):
             self._in_network = True
             _middle(self.work.trainer.network).register_forward_pre_hook(self._in_forward)
 
+    def watch_again(self) -> None:
+        """Watch the network that the work has now: it was built anew."""
+        if self._in_network:
+            self._in_network = False
+            self.watch_forward()
+
     def entered(self, step: int, phase: Phase, number: int) -> None:
         self._step, self._phase = step, phase
         if number or phase not in _EXCHANGES:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 
 from danaus.actor.failure import MeshFailure
 from danaus.actor.mesh import HostMesh
@@ -101,7 +102,8 @@ class Crew:
             DanausError: It is not wanted any more, or cannot start.
         """
         if place in self._inherited:
-            return self._inherited.pop(place)
+            found = self._inherited.pop(place)
+            return replace(found, home=self._hosts.home(found.host))
         spare = self._spares.take()
         if spare is None:
             return await self._hosts.host(place, stopping)

@@ -13,7 +13,8 @@ applied steps), ``epoch`` (``"term.n"``), ``reason`` (words for a person).  ``me
 event                facts
 ==================== ==========================================================================
 run_started          name, replicas (list of names), ranks (per replica), steps (planned), pid,
-                     text (where the data came from), settings, resume (true: it goes on)
+                     text (where the data came from), settings, resume (true: it goes on), repair
+                     (rank or replica, and why: what is started anew where one rank is lost)
 run_adopted          replicas (names), living (replica -> incarnation: they go on as they are), gone
                      (those that do not), pid, reason (another controller goes on with the run)
 run_resumed          replica, incarnation, step, term, reason (each replica says it)
@@ -41,6 +42,12 @@ state_served         replica, incarnation, bytes (that went from it to learners)
 healed               replica, incarnation, step, bytes, duration_s, donors (list)
 caught_up            replica, incarnation, step, steps (how many of the others' it applied up to
                      that one), bytes, duration_s (since it began to learn), donors (list)
+rank_repaired        replica, rank (which was lost), incarnation (of all its ranks from here on),
+                     pid (of the new process), kept (pids of the others, which live on), duration_s
+                     (from its death being known to all ranks having met again)
+rank_not_repaired    replica, rank, reason (the replica is started again whole)
+rank_healed          replica, rank, incarnation, what (state, gradients), step, steps, bytes (that
+                     a rank of a repaired replica fetched)
 leave_asked          replica, incarnation, reason (who wants it to leave: it does after its step)
 replica_left         replica, incarnation, step, reason, saved (whether it was the last, and wrote
                      a checkpoint of that step before it ended)
@@ -110,6 +117,9 @@ class Event(enum.StrEnum):
     STATE_SERVED = "state_served"
     HEALED = "healed"
     CAUGHT_UP = "caught_up"
+    RANK_REPAIRED = "rank_repaired"
+    RANK_NOT_REPAIRED = "rank_not_repaired"
+    RANK_HEALED = "rank_healed"
     LEAVE_ASKED = "leave_asked"
     REPLICA_LEFT = "replica_left"
     HOST_JOINED = "host_joined"

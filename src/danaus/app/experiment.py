@@ -26,6 +26,7 @@ from danaus.app.crew import Crew
 from danaus.app.door import Asked, Done, HoldService, Stop, Strike, serve_door
 from danaus.app.events import SERVICE, Event
 from danaus.app.lab_folder import LABS
+from danaus.app.rank_repair import repair_choice
 from danaus.app.replica_keeper import ReplicaKeeper
 from danaus.app.run_folder import RunFolder
 from danaus.app.run_hosts import RunHosts
@@ -96,6 +97,7 @@ class RunController(Actor):
         self._folder = RunFolder.open(order.run_dir)
         self._folder.hold(take_over=order.take_over)
         self._journal = Journal(self._folder.journal_path)
+        self._repair = repair_choice(order.config)
         self._folder.sockets(outlive=order.config.detached)
         self._service = ServiceKeeper(
             self._folder,
@@ -271,6 +273,7 @@ class RunController(Actor):
             niceness=order.niceness,
             pace=order.config.straggler.limits(),
             audit=order.config.audit(),
+            rejoins=self._repair.by_rank,
             observers=(*order.observers.get(replica_id, ()), *self._chaos.planned(replica_id)),
         )
 
@@ -329,5 +332,6 @@ class RunController(Actor):
             steps=config.step.num_steps,
             pid=os.getpid(),
             text=self._order.text,
+            repair=["rank" if self._repair.by_rank else "replica", self._repair.reason],
             settings={each.name: [each.value, each.reason] for each in describe(config)},
         )

@@ -12,13 +12,12 @@ from typing import Any
 
 from danaus.actor.adopting import LeftProcs, Takeover, note
 from danaus.actor.contexts import incarnation_of
+from danaus.actor.mesh import HostMesh
 from danaus.actor.proc_mesh import ProcMesh
 from danaus.actor.restart import Restart, RestartBudget
-from danaus.app.run_folder import RunFolder
 from danaus.app.run_result import WorkerResult
 from danaus.app.worker import ReplicaWorker, WorkerJob
 
-_ADOPTED = 100
 _KILL_LIMIT_S = 5.0
 _NAME, _INCARNATION = "name", "incarnation"
 
@@ -31,11 +30,13 @@ class Inherited:
         name: As in ``replica-1``.
         incarnation: Which.
         left: The processes.
+        home: The host where they live, to start more there.
     """
 
     name: str
     incarnation: int
     left: LeftProcs
+    home: HostMesh | None = None
 
     @property
     def is_another_by_birth(self) -> bool:
@@ -129,14 +130,9 @@ async def train_on(worker: Any, become: WorkerJob | None) -> WorkerResult:
     return result
 
 
-def note_name(folder: RunFolder, procs: ProcMesh, name: str, *, incarnation: int) -> None:
-    """Write down who spares have become, for those who look for a replica's processes."""
+def note_name(procs: ProcMesh, name: str, *, incarnation: int) -> None:
+    """Write down whose processes these are by now, for a later controller."""
     note(procs, **{_NAME: name, _INCARNATION: str(incarnation)})
-    known = dict(list(folder.addresses().get("adopted", {}).items())[-_ADOPTED:])
-    for rank, process_id in enumerate(procs.process_ids):
-        host = process_id.partition("/")[0]
-        known[process_id] = f"{host}/{name}/{rank}#{incarnation}"
-    folder.save_addresses(adopted=known)
 
 
 def host_of(process_id: str) -> int:

@@ -240,6 +240,20 @@ def _caught_up_words(event: Happening) -> str:
     return f"{event.replica} caught up to step {step} by the gradients of {donors}: {what}"
 
 
+def _repaired_words(event: Happening) -> str:
+    took_s = event.number("duration_s") or 0.0
+    new = f"{event.replica} has a new rank {event.text('rank')} after {took_s:.1f} s"
+    return f"{new}; what is left of it has kept process and state"
+
+
+def _rank_healed_words(event: Happening) -> str:
+    """Return words for what no line about the whole replica tells."""
+    if event.text("what") != "state" or not event.number("rank"):
+        return ""
+    size = (event.number("bytes") or 0.0) / 1e6
+    return f"{_worker(event)} learned step {event.text('step')}: {size:.1f} MB"
+
+
 def _pid(event: Happening) -> str:
     return f"pid {event.text('pid')}"
 
@@ -288,6 +302,9 @@ _WORDS: dict[str, Callable[[Happening], str]] = {
     ),
     Event.HEALED: _healed_words,
     Event.CAUGHT_UP: _caught_up_words,
+    Event.RANK_REPAIRED: _repaired_words,
+    Event.RANK_NOT_REPAIRED: lambda e: f"all of {e.replica} is started again: {e.text('reason')}",
+    Event.RANK_HEALED: _rank_healed_words,
     Event.LEAVE_ASKED: lambda e: (
         f"{e.replica} is to leave after the step in hand: {e.text('reason')}"
     ),
@@ -374,6 +391,9 @@ _STYLES: dict[str, str] = {
     Event.CUT_OFF: "red",
     Event.HEALED: "cyan",
     Event.CAUGHT_UP: "cyan",
+    Event.RANK_REPAIRED: "cyan",
+    Event.RANK_NOT_REPAIRED: "yellow",
+    Event.RANK_HEALED: "cyan",
     Event.REPLICA_LEFT: "cyan",
     Event.SUGGESTION: "bold yellow",
 }

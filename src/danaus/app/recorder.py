@@ -33,6 +33,8 @@ class Recorder(Observer):
         work: What is trained; writes the checkpoints.
         folder: The run's.
         position: Memory shared with the host agent.
+        repaired: Whether one rank of the replica was started anew and the others live on (H-3):
+            what each rank fetches is written down then.
         others: More observers, told of the same after this one.
     """
 
@@ -43,9 +45,11 @@ class Recorder(Observer):
         folder: RunFolder,
         *,
         position: PositionBlock | None,
+        repaired: bool = False,
         others: Sequence[Observer] = (),
     ) -> None:
         self._place, self._work, self._position = place, work, position
+        self._repaired = repaired
         self._others = tuple(others)
         self._journal = Journal(folder.journal_path)
         self._is_voice = place.rank == 0
@@ -205,6 +209,7 @@ class Recorder(Observer):
             donors=sorted(num_bytes_by_donor),
             duration_s=round(duration_s, 6),
         )
+        self._rank_healed("state", step, 0, num_bytes=num_bytes_by_donor)
         for other in self._others:
             other.learned(step, num_bytes_by_donor, duration_s)
 
@@ -219,9 +224,17 @@ class Recorder(Observer):
             donors=sorted(num_bytes_by_donor),
             duration_s=round(duration_s, 6),
         )
+        self._rank_healed("gradients", step, num_steps, num_bytes=num_bytes_by_donor)
         for other in self._others:
             other.caught_up(
                 step, num_steps, num_bytes_by_donor=num_bytes_by_donor, duration_s=duration_s
+            )
+
+    def _rank_healed(self, what: str, step: int, steps: int, *, num_bytes: dict[str, int]) -> None:
+        if self._repaired:
+            size, facts = sum(num_bytes.values()), {**self._facts(), "rank": self._place.rank}
+            self._journal.record(
+                Event.RANK_HEALED, **facts, what=what, step=step, steps=steps, bytes=size
             )
 
     def _record(self, event: Event, **facts: object) -> None:

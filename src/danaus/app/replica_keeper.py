@@ -1,35 +1,36 @@
 """Keeps one replica alive: starts its workers, and starts them again when they fail.
 
 Owns one replica's incarnations.  An incarnation is on disk before its processes start, so that
-no two processes ever carry the same one.  A replica that lost a rank is stopped whole and started
-again (H-3 will keep its siblings).  A replica that has left, as it was asked to, ends by itself
-with exit code 0; whether it is started again is the crew's to say.
+no two processes ever carry the same one.  Of a replica that lost one rank, that rank is started
+anew and its siblings go on in their processes, where that is wanted and comes off
+(``rank_repair``); else it is stopped whole and started again.  A replica that has left, as it was
+asked to, ends by itself with exit code 0; whether it is started again is the crew's to say.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from danaus.actor.failure import MeshFailure
 from danaus.actor.future import Future
 from danaus.actor.mesh import HostMesh
-from danaus.actor.proc_mesh import ProcMesh
 from danaus.actor.restart import RestartBudget
 from danaus.app.chaos_fault import Fault
-from danaus.app.events import Event
-from danaus.app.inheritance import Inherited, note_name, train_on
+from danaus.app.inheritance import Inherited, train_on
+from danaus.app.rank_repair import RankRepair, Trainings, can_repair
+from danaus.app.replica_ranks import RankProcess, ReplicaRanks
+from danaus.app.replica_record import ReplicaRecord
 from danaus.app.run_folder import RunFolder
 from danaus.app.run_result import WorkerResult
 from danaus.app.run_status import Start
 from danaus.app.settings import RunConfig
 from danaus.app.spares import Spare
 from danaus.app.worker import ReplicaWorker, WorkerJob
-from danaus.app.worst import HOPELESS, all_of, in_words
+from danaus.app.worst import HOPELESS, all_of, gathered, in_words
 from danaus.core.errors import (
     DanausError,
     DeadlinePassed,
@@ -45,8 +46,6 @@ _STRIKE_LIMIT_S = 5.0
 _KILL_LIMIT_S = 2.0
 _LEAVE_LIMIT_S = 600.0
 """What a rank may take to write its part of a last checkpoint once a sibling has left."""
-_REMEMBERED = 8
-"""So many lives of a replica may still be heard of: one that could not be killed ends late."""
 
 
 class ReplicaKeeper:
@@ -73,14 +72,15 @@ class ReplicaKeeper:
         job: Callable[[str, int], WorkerJob],
     ) -> None:
         self.replica_id = replica_id
-        self._folder, self._journal = folder, journal
+        self._folder = folder
+        self._record = ReplicaRecord(replica_id, folder, journal)
         self._budget = RestartBudget(config.restart.policy())
         self._num_ranks = config.parallel.shard
         self._start_limit_s, self._grace_s = config.start_limit_s, config.grace_s
         self._host, self._job = host, job
-        self._procs: ProcMesh | None = None
-        self._workers: Any = None
-        self._spawned: dict[str, tuple[ProcMesh, int]] = {}
+        self._ranks = ReplicaRanks()
+        self._lost: list[RankProcess] = []  # since it was whole
+        self._rejoins = False
         self._failed = asyncio.Event()
         self._failure: MeshFailure | None = None
         self._exited: set[str] = set()
@@ -89,7 +89,7 @@ class ReplicaKeeper:
         self._gone = asyncio.Event()  # nothing of it runs
         self._wanted.set()
         self._gone.set()
-        self._asked_to_leave = self._done = False
+        self._asked_to_leave = self._done = self._repairing = False
         self.started: Start | None = None
         self.num_restarts = 0
 
@@ -118,9 +118,7 @@ class ReplicaKeeper:
                     raise
                 why = in_words(error)
                 if isinstance(error, ShareUnfit) and error.stays_out:
-                    self._journal.record(
-                        Event.REPLICA_QUARANTINED, replica=self.replica_id, reason=why
-                    )
+                    self._record.quarantined(why)
                     await self._end()
                     self._gone.set()
                     break
@@ -128,7 +126,7 @@ class ReplicaKeeper:
                     await self._hear()
             if self._failure is None and not self._unwanted.is_set():
                 # A death is written down where it is heard of.
-                self._journal.record(Event.REPLICA_FAILED, replica=self.replica_id, reason=why)
+                self._record.failed(why)
             if self._has_left:
                 await self._siblings_end()
             await self._end()
@@ -148,12 +146,10 @@ class ReplicaKeeper:
 
     async def _siblings_end(self) -> None:
         """Let all ranks end that leave in good order: one may still be writing a checkpoint."""
-        everyone = set(self._procs.process_ids) if self._procs is not None else set()
+        everyone = self._ranks.process_ids
         with contextlib.suppress(TimeoutError):  # it is killed then, as any that does not end
             async with asyncio.timeout(_LEAVE_LIMIT_S):
-                while (
-                    self._has_left and not self._exited >= everyone and not self._stopping.is_set()
-                ):
+                while self._has_left and not (self._exited >= everyone or self._stopping.is_set()):
                     self._heard.clear()
                     await self._heard.wait()
 
@@ -163,45 +159,43 @@ class ReplicaKeeper:
         Raises:
             DanausError: Any of them failed.
         """
-        self._failed.clear()
-        self._failure, self._asked_to_leave = None, False
+        self._forget_failure()
+        self._asked_to_leave = False
         self._exited.clear()
         host = await self._host(self._unwanted)
         if isinstance(host, Inherited):
             return await self._go_on_with(host)
         incarnation = self._folder.next_incarnation(self.replica_id)
         job = self._job(self.replica_id, incarnation)
+        self._rejoins = job.rejoins
         if self._unwanted.is_set():
             raise SupervisionError(self.replica_id, "it was stopped")
         self._gone.clear()
         if isinstance(host, Spare):
-            procs, workers = host.procs, host.workers
-            note_name(self._folder, procs, self.replica_id, incarnation=incarnation)
+            procs, workers, home = host.procs, host.workers, host.home
         else:
             procs = host.spawn_procs(
                 per_host={"ranks": job.num_ranks}, name=self.replica_id, incarnation=incarnation
             )
-            workers = procs.spawn("worker", ReplicaWorker, job)
-        self._begin(procs, workers, incarnation)
+            workers, home = procs.spawn("worker", ReplicaWorker, job), host
+        self._ranks.begin(procs, workers, incarnation, home=home)
+        if isinstance(host, Spare):
+            self._record.adopted(self._ranks)
         try:
             async with asyncio.timeout(self._start_limit_s):
                 await self._unless_failed(procs.initialized)
-                self.started = Start(incarnation, tuple(procs.pids().values()))
-                self._record_start(procs, incarnation)
+                self.started = Start(incarnation, self._ranks.pids)
+                for each in self._ranks:
+                    self._record.started(each)
                 if isinstance(host, Spare):
-                    adopt = lambda rank: workers.slice(ranks=rank).adopt.call_one(job)  # noqa: E731
-                    await self._on_ranks(adopt)
+                    calls = [each.worker.adopt.call_one(job) for each in self._ranks]
                 else:
-                    await self._on_ranks(lambda rank: workers.slice(ranks=rank).prepare.call_one())
-            return await self._on_ranks(lambda rank: workers.slice(ranks=rank).train.call_one())
+                    calls = [each.worker.prepare.call_one() for each in self._ranks]
+                # A rank that raises ends it: its siblings would wait until they are taken for hung.
+                await self._unless_failed(asyncio.ensure_future(all_of(calls)))
         except TimeoutError:
             raise DeadlinePassed(f"{self.replica_id} to start", self._start_limit_s) from None
-
-    def _begin(self, procs: ProcMesh, workers: Any, incarnation: int) -> None:
-        self._procs, self._workers = procs, workers
-        self._spawned[procs.mesh_id] = procs, incarnation
-        while len(self._spawned) > _REMEMBERED:
-            del self._spawned[next(iter(self._spawned))]
+        return await self._train(self._ranks.train())
 
     async def _go_on_with(self, found: Inherited) -> tuple[WorkerResult, ...]:
         """Train on in processes that an earlier controller has started (A-12).
@@ -210,32 +204,81 @@ class ReplicaKeeper:
             DanausError: Any of them has failed meanwhile, or fails.
         """
         self._gone.clear()
-        procs = found.left.adopt()
-        self._begin(procs, None, found.incarnation)
-        self._workers = workers = found.adopt_workers()
+        procs, job = found.left.adopt(), self._job(self.replica_id, found.incarnation)
+        self._rejoins = job.rejoins
+        self._ranks.begin(procs, None, found.incarnation, home=found.home)
+        workers = found.adopt_workers()
+        self._ranks.begin(procs, workers, found.incarnation, home=found.home)
         try:
             async with asyncio.timeout(self._start_limit_s):
                 await self._unless_failed(procs.initialized)
                 await self._unless_failed(workers.initialized)
         except TimeoutError:
             raise DeadlinePassed(f"{self.replica_id} to answer", self._start_limit_s) from None
-        self.started = Start(found.incarnation, tuple(procs.pids().values()))
-        job = self._job(self.replica_id, found.incarnation)
+        self.started = Start(found.incarnation, self._ranks.pids)
         become = job if found.is_another_by_birth else None
-        ranks = [workers.slice(ranks=rank) for rank in range(self._num_ranks)]
-        calls = [asyncio.ensure_future(train_on(each, become)) for each in ranks]
-        return await self._unless_failed(asyncio.ensure_future(all_of(calls)))
+        calls: Trainings = {}
+        for each in self._ranks:
+            calls[each.rank] = asyncio.ensure_future(train_on(each.worker, become))
+        return await self._train(calls)
 
-    async def _on_ranks(self, call: Callable[[int], Future[T]]) -> tuple[T, ...]:
-        """Return what a call comes to on each rank.
-
-        A rank that raises ends it: its siblings would wait for it until they are taken for hung.
+    async def _train(self, calls: Trainings) -> tuple[WorkerResult, ...]:
+        """Train, and repair the replica where it loses one rank.
 
         Raises:
-            DanausError: The worst of what the ranks raised.
+            DanausError: The worst of what ranks raised, or what ended them.
         """
-        calls = [call(rank) for rank in range(self._num_ranks)]
-        return await self._unless_failed(asyncio.ensure_future(all_of(calls)))
+        try:
+            while True:
+                everyone = [calls[rank] for rank in sorted(calls)]
+                try:
+                    return await self._unless_failed(asyncio.ensure_future(gathered(everyone)))
+                except SupervisionError:
+                    await self._hear()
+                    wanted = self._rejoins and not self._asked_to_leave
+                    if not wanted or not can_repair(self._failure, self._lost, calls):
+                        raise
+                new = await self._repair(self._lost[0])
+                calls[new.rank] = new.worker.train.call_one().as_asyncio()
+        finally:
+            for call in calls.values():
+                if call.done() and not call.cancelled():
+                    call.exception()  # it was told, or comes of what was
+                call.cancel()
+
+    async def _repair(self, lost: RankProcess) -> RankProcess:
+        """Start one rank anew; return it.
+
+        Raises:
+            DanausError: It did not come to that.
+        """
+        failure = self._failure
+        decision = self._budget.decide((lost.rank,), 1, time.monotonic())
+        if not decision.restart:
+            raise SupervisionError(self.replica_id, str(failure))
+        self._forget_failure()
+        self.num_restarts += 1
+        incarnation = self._folder.next_incarnation(self.replica_id)
+        job, limit_s = self._job(self.replica_id, incarnation), self._start_limit_s
+        repair = RankRepair(
+            self._ranks, self._record, job, limit_s=limit_s, unless_failed=self._unless_failed
+        )
+        try:
+            self._repairing = True
+            new = await repair.run(lost, decision.after_s)
+        except DanausError:
+            self._failure = failure  # whatever its siblings ended of since
+            raise
+        finally:
+            self._repairing = False
+        self.started = Start(incarnation, self._ranks.pids)
+        return new
+
+    def _forget_failure(self) -> None:
+        self._failure = None
+        self._lost.clear()
+        if not self._stopping.is_set():
+            self._failed.clear()
 
     async def _unless_failed(self, future: Future[T] | asyncio.Future[T]) -> T:
         """Return what ``future`` comes to.
@@ -261,11 +304,12 @@ class ReplicaKeeper:
 
     def failed(self, failure: MeshFailure) -> None:
         """Hear of a failure, this replica's or another's."""
-        procs, incarnation = self._spawned.get(failure.mesh_id, (None, 0))
-        if procs is None:
-            return
-        self._record_exits(failure, procs.pids(), incarnation)
-        if procs is self._procs:
+        hit = self._ranks.hit_by(failure)
+        for each in hit:
+            self._record.exited(each, failure)
+        now = [each for each in hit if self._ranks.is_now(each)]
+        if now:
+            self._lost += now
             self._exited.update(failure.process_ids)
             if self._failure is None or self._has_left:  # what came to harm has the word
                 self._failure = failure
@@ -278,10 +322,10 @@ class ReplicaKeeper:
         Raises:
             DanausError: It is not there, does not train yet, or does not answer.
         """
-        if self._procs is None or self._workers is None:
+        if not self._ranks:
             why = "it has left" if self._has_left else "it is being started"
             raise SupervisionError(self.replica_id, why)
-        worker = self._workers.slice(ranks=fault.rank or 0)
+        worker = self._ranks[fault.rank or 0].worker
         try:
             await asyncio.wait_for(worker.strike.call_one(fault).as_asyncio(), _STRIKE_LIMIT_S)
         except TimeoutError:
@@ -300,8 +344,10 @@ class ReplicaKeeper:
             return f"{self.replica_id} did not run"
         self._asked_to_leave = True
         self._unwant()
-        if self._workers is not None:
-            asking = self._workers.slice(ranks=0).leave.call_one(reason).as_asyncio()
+        if self._repairing:
+            self._failed.set()  # nobody counts on it
+        elif self._ranks:
+            asking = self._ranks[0].worker.leave.call_one(reason).as_asyncio()
             with contextlib.suppress(DanausError, TimeoutError):  # it ends, or hangs (P-3)
                 await asyncio.wait_for(asking, _STRIKE_LIMIT_S)
         try:
@@ -334,63 +380,21 @@ class ReplicaKeeper:
         self._gone.set()
 
     async def _end(self) -> None:
-        procs, self._procs = self._procs, None
-        if procs is None:
-            return
+        pids, meshes = self._ranks.pids, self._ranks.take()
         if self._done:
-            await procs.stop(self._grace_s)
+            await asyncio.gather(*(procs.stop(self._grace_s).as_asyncio() for procs in meshes))
             return
+        ending = [procs.kill().as_asyncio() for procs in meshes]
         try:
-            await asyncio.wait_for(procs.kill().as_asyncio(), _KILL_LIMIT_S)
+            await asyncio.wait_for(asyncio.gather(*ending), _KILL_LIMIT_S)
         except TimeoutError:
-            self._record_stuck(procs)
+            self._record.stuck([pid for pid in pids if pid], _KILL_LIMIT_S)
 
     async def _wait_for_budget(self, why: str) -> None:
         decision = self._budget.decide((0,), 1, time.monotonic())
         if not decision.restart:
             policy = self._budget.policy
-            raise RestartsExhausted(
-                name=self.replica_id,
-                restarts=policy.intensity,
-                period_s=policy.period_s,
-                last=why,
-            )
+            raise RestartsExhausted(self.replica_id, policy.intensity, policy.period_s, why)
         self.num_restarts += 1
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), decision.after_s)
-
-    def _record_stuck(self, procs: ProcMesh) -> None:
-        self._journal.record(
-            Event.PROCESS_STUCK,
-            replica=self.replica_id,
-            pids=[pid for pid in procs.pids().values() if os.path.exists(f"/proc/{pid}")],
-            reason=f"killed {_KILL_LIMIT_S:g} s ago and still there: it waits inside the kernel, "
-            "for a device or a file system",
-        )
-
-    def _record_start(self, procs: ProcMesh, incarnation: int) -> None:
-        for rank, (process_id, pid) in enumerate(procs.pids().items()):
-            self._journal.record(
-                Event.PROCESS_STARTED,
-                replica=self.replica_id,
-                rank=rank,
-                incarnation=incarnation,
-                process_id=process_id,
-                pid=pid,
-            )
-
-    def _record_exits(self, failure: MeshFailure, pids: dict[str, int], incarnation: int) -> None:
-        for rank, process_id in zip(failure.ranks, failure.process_ids, strict=True):
-            self._journal.record(
-                Event.PROCESS_EXITED,
-                replica=self.replica_id,
-                rank=rank,
-                incarnation=incarnation,
-                process_id=process_id,
-                pid=pids.get(process_id, 0),
-                exit_code=failure.exit_code,
-                signal=failure.signal,
-                kind=failure.kind,
-                reason=failure.reason,
-                expected=failure.exit_code == 0,
-            )

@@ -162,7 +162,7 @@ def _story(fault: Fault) -> Fold:
 
 
 def _member_rows(record: RunRecord) -> list[tuple[str, ...]]:
-    head = ("replica", "starts", "steps applied", "learned from peers")
+    head = ("replica", "starts", "ranks replaced", "steps applied", "learned from peers")
     rows = []
     for name in record.replicas:
         incarnations = {
@@ -174,14 +174,19 @@ def _member_rows(record: RunRecord) -> list[tuple[str, ...]]:
             named = [incarnation_of(m) for m in commit.members if replica_of(m) == name]
             incarnations.update(named)
         steps = len({c.step for c in record.commits if c.replica == name})
-        learned = sum(
-            e.number("bytes") or 0.0
-            for e in record.events
-            if e.name in (Event.HEALED, Event.CAUGHT_UP) and e.replica == name
-        )
+        own = [event for event in record.events if event.replica == name]
+        repairs = sum(event.name == Event.RANK_REPAIRED for event in own)
+        learned = sum(event.number("bytes") or 0.0 for event in own if _tells_of_learning(event))
         size = f"{learned / 1e6:.1f} MB" if learned else "–"
-        rows.append((name, str(len(incarnations) or "–"), f"{steps:,}", size))
+        starts = str(len(incarnations) - repairs or "–")
+        rows.append((name, starts, str(repairs or "–"), f"{steps:,}", size))
     return [head, *rows]
+
+
+def _tells_of_learning(event: Happening) -> bool:
+    """Tell whether a line is about bytes that were fetched, each once."""
+    own = event.name in (Event.HEALED, Event.CAUGHT_UP)  # a replica's first rank tells those
+    return own or (event.name == Event.RANK_HEALED and bool(event.number("rank")))
 
 
 def _last_lines(record: RunRecord) -> list[str]:

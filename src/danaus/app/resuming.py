@@ -47,6 +47,7 @@ _MAY_CHANGE = frozenset(
         "detached",
         "watchdog",
         "spares",
+        "repair",
         "parallel.shard",
         "checkpoint.every_s",
         "checkpoint.every_steps",

@@ -192,6 +192,10 @@ class RunHosts:
     def keep_spare(self, name: str, rank: int) -> HostMesh:
         """Note that a spare lives on a host, as an earlier controller has left it."""
         self._spares[name] = rank
+        return self.home(rank)
+
+    def home(self, rank: int) -> HostMesh:
+        """Return a host that something lives on."""
         return self._job.state().hosts.slice(hosts=rank)
 
     def move(self, place: int, spare: str) -> None:

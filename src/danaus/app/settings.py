@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import Literal
 
 from danaus.actor.restart import Restart
 from danaus.app.chaos import Fleet
@@ -145,6 +146,8 @@ class RunConfig(TrainConfig):
         watchdog: Whether it does; else the run waits for danaus train --resume.
         spares: Processes that are kept ready to become any replica that has to start; each takes
             the memory of one.
+        repair: What is started anew where a replica loses one of its ranks: "rank", that one, while
+            the others keep process and state, or "replica", all of them; "auto": on CPUs "rank".
         quorum: Limits of membership.
         start_limit_s: Seconds from the fork of a worker to its asking for a quorum.
         restart: How often a dead process is started again.
@@ -165,6 +168,7 @@ class RunConfig(TrainConfig):
     detached: bool = False
     watchdog: bool = True
     spares: int = 0
+    repair: Literal["auto", "rank", "replica"] = "auto"
     start_limit_s: float = 120.0
     quorum: QuorumConfig = field(default_factory=QuorumConfig)
     restart: RestartConfig = field(default_factory=RestartConfig)
@@ -358,7 +362,7 @@ def _check_hosts(hosts: tuple[str, ...]) -> None:
 
 def _at_least(name: str, value: float, least: float) -> None:
     if value < least:
-        raise ConfigError(what=f"{name} is {value}", needed=f"it must be at least {least}")
+        raise ConfigError(f"{name} is {value}", f"it must be at least {least}")
 
 
 def _above_zero(name: str, value: float) -> None:

@@ -1,15 +1,17 @@
 """The ranks of one replica find each other: the group that shards a replica over processes.
 
-Owns ``Shards``: the group of one incarnation of a replica, its meeting place included.  Rank 0
-holds the store that they meet in; Gloo carries the traffic on the loopback interface (W-5).
+Owns ``Shards``: a group that stays while its members are exchanged (H-3), and the meeting place of
+each incarnation.  Rank 0 of it holds the store that they meet in; Gloo carries the traffic on the
+loopback interface (W-5).
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 from importlib import import_module
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from danaus.ft.place import Place
 from danaus.train.parallel import ALONE, ShardPlace
@@ -33,13 +35,21 @@ class Shards:
 
     def __init__(self, place: Place, sockets: str) -> None:
         self._who, self._sockets = place, sockets
-        self._open = contextlib.ExitStack()
+        self._open, self._meeting = contextlib.ExitStack(), contextlib.ExitStack()
+        self._group: Any = None
         self.place: ShardPlace = ALONE
 
     def __enter__(self) -> Self:
         if self._who.num_ranks > 1:
             with contextlib.ExitStack() as opening:
-                self.place = self._meet(opening)
+                # Loads torch.distributed, which a replica of one process does without.
+                groups = import_module("danaus.collectives.shard_group")
+                group = self._group = groups.ShardGroup(self._who.rank, self._who.num_ranks)
+                opening.callback(groups.uninstall)
+                opening.callback(self.part)
+                self.meet(self._who)
+                mesh = groups.install(group)
+                self.place = ShardPlace(rank=group.rank(), size=group.size(), mesh=mesh)
                 self._open = opening.pop_all()
         return self
 
@@ -51,22 +61,32 @@ class Shards:
     ) -> None:
         self._open.close()
 
-    def _meet(self, opening: contextlib.ExitStack) -> ShardPlace:
-        """Meet the other ranks of this incarnation."""
-        who = self._who
-        # Loads torch.distributed, which a replica of one process does without.
-        groups = import_module("danaus.collectives.shard_group")
+    def meet(self, who: Place) -> None:
+        """Meet the other ranks of an incarnation; those of the one before are forgotten.
+
+        Args:
+            who: Who this process is in it; its rank does not change.
+
+        Raises:
+            PeerLost: They did not all come.
+        """
+        self.part()
         stores = import_module("danaus.collectives.store")
         secret = Secret.load(who.secret_path)
         name = f"{who.replica_id}-store-{who.incarnation}"
         address = Address.parse(f"unix:{self._sockets}/{name}")
-        if who.rank == 0:
-            opening.callback(StoreThread(address, secret).close)
-        client = StoreClient(address, secret, limit_s=_MEET_LIMIT_S)
-        opening.callback(client.close)
-        group = groups.ShardGroup(who.rank, who.num_ranks)
-        store = stores.WireStore(client, limit_s=_MEET_LIMIT_S)
-        group.configure(store, str(who.incarnation), limit_s=_COLLECTIVE_LIMIT_S)
-        opening.callback(groups.uninstall)
-        mesh = groups.install(group)
-        return ShardPlace(rank=who.rank, size=who.num_ranks, mesh=mesh)
+        with contextlib.ExitStack() as opening:
+            if who.rank == 0:
+                opening.callback(StoreThread(address, secret).close)
+            client = StoreClient(address, secret, limit_s=_MEET_LIMIT_S)
+            opening.callback(client.close)
+            store = stores.WireStore(client, limit_s=_MEET_LIMIT_S)
+            self._group.configure(store, str(who.incarnation), limit_s=_COLLECTIVE_LIMIT_S)
+            self._meeting = opening.pop_all()
+
+    def part(self) -> None:
+        """Let the other ranks go: whoever waits for this one in a collective is told by that."""
+        if self._group is not None:
+            self._group.dismiss("its replica has lost a rank")
+            gc.collect()  # what a broken pass has left may hold their connections
+        self._meeting.close()

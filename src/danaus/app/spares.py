@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from danaus.actor.failure import MeshFailure
+from danaus.actor.mesh import HostMesh
 from danaus.actor.proc_mesh import ProcMesh
 from danaus.actor.restart import RestartBudget
 from danaus.app.events import Event
@@ -36,12 +37,14 @@ class Spare:
     Args:
         name: As in ``spare-0``.
         host: Where they live.
+        home: The same, to start more there.
         procs: They.
         workers: The actor in each, prepared.
     """
 
     name: str
     host: int
+    home: HostMesh
     procs: ProcMesh
     workers: Any
 
@@ -141,14 +144,15 @@ class SparePool:
         )
         self._alive[procs.mesh_id] = name
         workers: Any = procs.spawn("worker", ReplicaWorker, job)
-        return await self._prepared(Spare(name, rank, procs, workers))
+        return await self._prepared(Spare(name, rank, host, procs, workers))
 
     async def _go_on_with(self, found: Inherited) -> Spare:
         """Take over a spare that an earlier controller has started (A-12)."""
-        self._hosts.keep_spare(found.name, found.host)
+        home = self._hosts.keep_spare(found.name, found.host)
         procs = found.left.adopt()
         self._alive[procs.mesh_id] = found.name
-        return await self._prepared(Spare(found.name, found.host, procs, found.adopt_workers()))
+        workers = found.adopt_workers()
+        return await self._prepared(Spare(found.name, found.host, home, procs, workers))
 
     async def _prepared(self, spare: Spare) -> Spare:
         procs, workers = spare.procs, spare.workers

@@ -256,6 +256,15 @@ def _told_healing(event: Happening) -> str:
     return f"it has learned step {event.text('step')} from {donors} ({size / 1e6:.1f} MB)"
 
 
+def _told_rank(event: Happening) -> str:
+    rank, size = event.text("rank"), (event.number("bytes") or 0.0) / 1e6
+    if event.text("what") == "state":
+        return f"its rank {rank} has learned step {event.text('step')} ({size:.1f} MB)"
+    steps = event.number("steps") or 0.0
+    what = "1 step" if steps == 1 else f"{steps:.0f} steps"
+    return f"its rank {rank} has taken the gradients of {what} ({size:.1f} MB)" if steps else ""
+
+
 _TELL: dict[str, Callable[[Happening], str]] = {
     Event.RUN_STARTED: lambda _: "the run is begun again by another controller",
     Event.RUN_ADOPTED: lambda _: "another controller goes on with what lives",
@@ -268,6 +277,11 @@ _TELL: dict[str, Callable[[Happening], str]] = {
     Event.DIVERGENCE_FOUND: lambda e: f"fingerprints differ: {e.text('reason')}".rstrip(": "),
     Event.STEP_DISCARDED: lambda e: f"step {e.text('step')} is discarded at the vote",
     Event.PROCESS_STARTED: lambda e: f"it is started again (pid {e.text('pid')})",
+    Event.RANK_REPAIRED: lambda e: (
+        f"its rank {e.text('rank')} is replaced, what is left of it has kept its state"
+    ),
+    Event.RANK_NOT_REPAIRED: lambda e: f"all of it is started again: {e.text('reason')}",
+    Event.RANK_HEALED: _told_rank,
     Event.LEARNING_STARTED: lambda e: (
         f"it learns step {e.text('step')}" + " while the others go on" * bool(e.facts.get("trails"))
     ),

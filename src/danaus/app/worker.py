@@ -43,6 +43,9 @@ class WorkerJob:
         niceness: Added to the scheduling priority, for a run that should stand back.
         pace: When a member counts as slow.
         audit: Which leaves are computed twice.
+        rank: Of this process; None: its rank among those that were started with it.
+        rejoins: Whether a process outlives a sibling, and waits for the next order then (H-3).
+        lost_rank: The rank in whose place a process was started; None: all were started.
         observers: Made in the worker, given the trainer's named state; for faults on purpose.
     """
 
@@ -56,6 +59,9 @@ class WorkerJob:
     niceness: int = 0
     pace: PaceLimits = USUAL
     audit: AuditPlan = NEVER
+    rank: int | None = None
+    rejoins: bool = False
+    lost_rank: int | None = None
     observers: tuple[Callable[[Any], Observer], ...] = ()
 
 
@@ -133,6 +139,20 @@ class ReplicaWorker(Actor):
         if self._training is None:
             raise SystemExit(0)
         self._training.leave(reason)
+
+    @concurrent_endpoint
+    def rejoin(self, job: WorkerJob) -> None:
+        """Give the name up and go on under that of ``job``: a sibling is lost (H-3).
+
+        Returns once the training has left what it was at; it goes on when all ranks have met.
+
+        Raises:
+            DeadlinePassed: It does not leave it.
+        """
+        if self._training is None:
+            raise InternalError("H-3", "a worker was to go on before it was prepared")
+        self._training.rejoin(job)
+        self._job = job
 
     @concurrent_endpoint
     def strike(self, fault: Fault) -> None:

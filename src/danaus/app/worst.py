@@ -23,17 +23,25 @@ async def all_of(futures: Sequence[Future[T] | asyncio.Future[T]]) -> tuple[T, .
     """Return what every future comes to, or raise the worst error once one has raised."""
     calls = [each.as_asyncio() if isinstance(each, Future) else each for each in futures]
     try:
-        _, waiting = await asyncio.wait(calls, return_when=asyncio.FIRST_EXCEPTION)
-        if waiting:  # siblings that fail at the same time may have the better word
-            await asyncio.wait(waiting, timeout=_SIBLINGS_LIMIT_S)
-        ended = [call for call in calls if call.done() and not call.cancelled()]
-        errors = [e for call in ended if isinstance(e := call.exception(), Exception)]
-        if errors:
-            raise worst(ExceptionGroup("ranks", errors))
-        return tuple(call.result() for call in calls)
+        return await gathered(calls)
     finally:
         for call in calls:
             call.cancel()
+
+
+async def gathered(calls: Sequence[asyncio.Future[T]]) -> tuple[T, ...]:
+    """Return what every call comes to, or raise the worst error once one has raised.
+
+    Those that have not ended go on.
+    """
+    _, waiting = await asyncio.wait(calls, return_when=asyncio.FIRST_EXCEPTION)
+    if waiting:  # siblings that fail at the same time may have the better word
+        await asyncio.wait(waiting, timeout=_SIBLINGS_LIMIT_S)
+    ended = [call for call in calls if call.done() and not call.cancelled()]
+    errors = [e for call in ended if isinstance(e := call.exception(), Exception)]
+    if errors:
+        raise worst(ExceptionGroup("ranks", errors))
+    return tuple(call.result() for call in calls)
 
 
 HOPELESS = (DependencyMissing, Diverged, StepImpossible)

@@ -61,6 +61,10 @@ class AdamW:
         self.exp_avg = {name: torch.zeros_like(value) for name, value in parameters.items()}
         self.exp_avg_sq = {name: torch.zeros_like(value) for name, value in parameters.items()}
 
+    def move(self, parameters: Mapping[str, Tensor]) -> None:
+        """Update these from here on: the same parameters, in other memory."""
+        self._parameters = dict(parameters)
+
     def apply(self, gradients: Mapping[str, Tensor], *, step: int, lr: float) -> None:
         """Update every parameter in place.
 

@@ -37,7 +37,10 @@ class ReplicaWork:
         keep = trainer.config.checkpoint.keep
         self._distrusts_disk = False
         self._checkpoints = Checkpoints(folder, identity=self.identity, keep=keep)
-        self._saver = Saver(place.member, self._checkpoints, trainer.config.save_plan())
+        self._saver = self._make_saver()
+
+    def _make_saver(self) -> Saver:
+        return Saver(self.place.member, self._checkpoints, self.trainer.config.save_plan())
 
     @classmethod
     def build(
@@ -53,6 +56,16 @@ class ReplicaWork:
         """
         trainer = Trainer(config, shards)
         return cls(trainer, place, folder)
+
+    def begin_again(self, place: Place) -> None:
+        """Go on under another name, after ``close``; the state stays as it is (H-3).
+
+        Args:
+            place: Who this process is now.
+        """
+        self.place = place
+        self.trainer.build_again()
+        self._saver = self._make_saver()
 
     @property
     def identity(self) -> str:

@@ -83,17 +83,35 @@ class Trainer:
         self.config, self.place = config, place
         self._fingerprint = fingerprint or Fingerprints().of
         self.data = ByteText(config.data, shape_of(config.step), config.step.seed)
-        self.network = make_network() if make_network else Llama(config.model)
-        place.shard(self.network)
-        self._parameters = dict(self.network.named_parameters())
-        self._local = {name: place.local(value) for name, value in self._parameters.items()}
+        self._make_network = make_network or (lambda: Llama(config.model))
+        self._scratch_buffers = scratch_buffers
+        self._build()
         self.layout = FlatLayout(self._local)
-        self._watch = BufferWatch(self.network, scratch_buffers)
         self._optimizer = AdamW(self._local, config.optim)
         self._count = torch.zeros(1, dtype=torch.int64)
         self._state = self._name_state()
         self._leaf = torch.zeros(self.layout.num_elements)
         self.reset()
+
+    def _build(self) -> None:
+        self.network = self._make_network()
+        self.place.shard(self.network)
+        self._parameters = dict(self.network.named_parameters())
+        self._local = {name: self.place.local(each) for name, each in self._parameters.items()}
+        self._watch = BufferWatch(self.network, self._scratch_buffers)
+
+    def build_again(self) -> None:
+        """Build the network anew around the state that is held; the state's bits stay (H-3).
+
+        A collective that broke off may leave a sharded network in the middle of a pass.
+        """
+        held = self._local
+        self._build()
+        with torch.no_grad():
+            for name, tensor in self._local.items():
+                tensor.copy_(held[name])
+        self._optimizer.move(self._local)
+        self._state = self._name_state()
 
     # -- what there is ----------------------------------------------------------------------
 

@@ -1,0 +1,216 @@
+"""H-3: one rank of a replica is lost, its sibling keeps process and shard, and the bits stay."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from danaus.app.events import Event
+from danaus.ft.observer import Moment
+from danaus.testing.faults import Pace, Strike
+from danaus.testing.runs import Running, Shape, SmallRun, running, small_run
+from danaus.testing.watching import RunWatch
+
+STEP_S = 0.3
+SHAPE = Shape(replicas=3, ranks=2, leaves=3, steps=80)
+
+
+def paced(tmp_path: Path, *strikes: Strike, **more: Any) -> SmallRun:
+    """Return a run that takes its time until ``fast`` is there; ``strikes`` hit replica-1."""
+    pace = Pace(STEP_S, until=tmp_path / "fast")
+    observers: dict[str, Any] = {f"replica-{n}": (pace,) for n in range(3)}
+    observers["replica-1"] = (*strikes, pace)
+    return small_run(tmp_path / "run", SHAPE, observers=observers, **more)
+
+
+def pid_of(watch: RunWatch, replica: int, rank: int) -> int:
+    """Return the process that was started last as a rank."""
+    started = watch.events(Event.PROCESS_STARTED, replica=f"replica-{replica}", rank=rank)
+    return int(started[-1]["pid"])
+
+
+def back(going: Running, replica: int, incarnation: int) -> None:
+    """Wait until a replica takes part again under an incarnation."""
+    watch, of = going.watch, f"replica-{replica}/0#{incarnation}"
+    watch.until(
+        f"{of} to be a member",
+        lambda: any(of in line["members"] for line in watch.events(Event.QUORUM_ANNOUNCED)),
+        limit_s=60,
+    )
+
+
+def repairs(watch: RunWatch, replica: int) -> list[tuple[int, list[int]]]:
+    """Return which ranks of a replica were repaired, and which processes lived on."""
+    lines = watch.events(Event.RANK_REPAIRED, replica=f"replica-{replica}")
+    return [(line["rank"], line["kept"]) for line in lines]
+
+
+def who_fetched_a_shard(watch: RunWatch, replica: int) -> set[int]:
+    """Return the ranks of a replica that fetched a whole shard when it was repaired."""
+    lines = watch.events(Event.RANK_HEALED, replica=f"replica-{replica}", what="state")
+    return {line["rank"] for line in lines}
+
+
+def finish(going: Running, fast: Path) -> str:
+    """Let the run go to its end; return the hash of its state."""
+    fast.touch()
+    return going.result(120).sha256
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_sibling_of_a_rank_that_dies_keeps_its_process_and_its_shard(
+    undisturbed, tmp_path, rank
+):
+    run = paced(tmp_path)
+    with running(run) as going:
+        watch = going.watch
+        watch.until_members(3, limit_s=60)
+        sibling = pid_of(watch, 1, 1 - rank)
+        os.kill(pid_of(watch, 1, rank), signal.SIGKILL)
+        back(going, 1, 1)
+        assert repairs(watch, 1) == [(rank, [sibling])]
+        assert who_fetched_a_shard(watch, 1) == {rank}
+        assert finish(going, tmp_path / "fast") == undisturbed(run)
+        assert pid_of(watch, 1, 1 - rank) == sibling
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_ranks_of_two_replicas_die_at_once_and_one_of_them_twice(undisturbed, tmp_path):
+    run = paced(tmp_path)
+    with running(run) as going:
+        watch = going.watch
+        watch.until_members(3, limit_s=60)
+        kept = pid_of(watch, 1, 1), pid_of(watch, 2, 0)
+        for victim in (pid_of(watch, 1, 0), pid_of(watch, 2, 1)):
+            os.kill(victim, signal.SIGKILL)
+        back(going, 1, 1)
+        back(going, 2, 1)
+        # The one that lived on dies now, and the new one lives on.
+        new = pid_of(watch, 1, 0)
+        os.kill(kept[0], signal.SIGKILL)
+        back(going, 1, 2)
+        assert repairs(watch, 1) == [(0, [kept[0]]), (1, [new])]
+        assert repairs(watch, 2) == [(1, [kept[1]])]
+        assert finish(going, tmp_path / "fast") == undisturbed(run)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_a_rank_that_hangs_is_killed_and_its_sibling_lives_on(undisturbed, tmp_path):
+    run = paced(tmp_path)
+    with running(run) as going:
+        watch = going.watch
+        watch.until_members(3, limit_s=60)
+        sibling, victim = pid_of(watch, 1, 0), pid_of(watch, 1, 1)
+        os.kill(victim, signal.SIGSTOP)
+        back(going, 1, 1)
+        assert repairs(watch, 1) == [(1, [sibling])]
+        assert who_fetched_a_shard(watch, 1) == {1}
+        assert finish(going, tmp_path / "fast") == undisturbed(run)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(
+    ("rank", "moment"), [(0, Moment.LEARNING), (0, Moment.REPLAYED), (1, Moment.LEARNING)]
+)
+def test_a_rank_dies_while_the_repaired_replica_learns(undisturbed, tmp_path, rank, moment):
+    run = paced(tmp_path, Strike(moment, rank=rank, incarnation=1))
+    with running(run) as going:
+        watch = going.watch
+        watch.until_members(3, limit_s=60)
+        os.kill(pid_of(watch, 1, 1), signal.SIGKILL)
+        watch.until("the strike", watch.strikes, limit_s=60)
+        back(going, 1, 2)
+        assert [rank for rank, _ in repairs(watch, 1)] == [1, rank]
+        assert finish(going, tmp_path / "fast") == undisturbed(run)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_a_sibling_that_dies_during_the_repair_has_the_replica_started_whole(undisturbed, tmp_path):
+    run = paced(tmp_path)
+    with running(run) as going:
+        watch = going.watch
+        watch.until_members(3, limit_s=60)
+        sibling = pid_of(watch, 1, 0)
+        os.kill(sibling, signal.SIGSTOP)  # it cannot take part in a repair
+        os.kill(pid_of(watch, 1, 1), signal.SIGKILL)
+        watch.until(
+            "the repair to begin",
+            lambda: watch.events(Event.PROCESS_STARTED, replica="replica-1", incarnation=1),
+        )
+        os.kill(sibling, signal.SIGKILL)
+        watch.until("its end", lambda: watch.events(Event.RANK_NOT_REPAIRED), limit_s=30)
+        back(going, 1, 2)
+        assert repairs(watch, 1) == []
+        assert finish(going, tmp_path / "fast") == undisturbed(run)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_a_sibling_that_hangs_has_the_replica_started_whole(undisturbed, tmp_path):
+    run = paced(tmp_path)
+    with running(run) as going:
+        watch = going.watch
+        watch.until_members(3, limit_s=60)
+        os.kill(pid_of(watch, 1, 0), signal.SIGSTOP)
+        os.kill(pid_of(watch, 1, 1), signal.SIGKILL)
+        watch.until("its end", lambda: watch.events(Event.RANK_NOT_REPAIRED), limit_s=30)
+        back(going, 1, 2)
+        assert finish(going, tmp_path / "fast") == undisturbed(run)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_where_repair_is_not_wanted_all_ranks_are_started_again(undisturbed, tmp_path):
+    run = paced(tmp_path, repair="replica")
+    with running(run) as going:
+        watch = going.watch
+        watch.until_members(3, limit_s=60)
+        sibling = pid_of(watch, 1, 0)
+        os.kill(pid_of(watch, 1, 1), signal.SIGKILL)
+        back(going, 1, 1)
+        assert repairs(watch, 1) == []
+        assert pid_of(watch, 1, 0) != sibling
+        assert finish(going, tmp_path / "fast") == undisturbed(run)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_a_rank_is_repaired_while_the_quorum_service_is_away(undisturbed, tmp_path):
+    run = paced(tmp_path)
+    with running(run) as going:
+        watch = going.watch
+        watch.until_members(3, limit_s=60)
+        sibling = pid_of(watch, 1, 0)
+        os.kill(watch.service_pid(), signal.SIGKILL)
+        os.kill(pid_of(watch, 1, 1), signal.SIGKILL)
+        back(going, 1, 1)
+        assert repairs(watch, 1) == [(1, [sibling])]
+        assert finish(going, tmp_path / "fast") == undisturbed(run)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_a_rank_of_what_was_a_spare_is_repaired_where_it_lives(undisturbed, tmp_path):
+    run = paced(tmp_path, spares=1)
+    with running(run) as going:
+        watch = going.watch
+        watch.until_members(3, limit_s=60)
+        watch.until("a spare", lambda: watch.events(Event.SPARE_READY), limit_s=60)
+        os.kill(pid_of(watch, 1, 0), signal.SIGSTOP)
+        os.kill(pid_of(watch, 1, 1), signal.SIGKILL)
+        watch.until("its use", lambda: watch.events(Event.SPARE_USED), limit_s=60)
+        back(going, 1, 2)
+        sibling = pid_of(watch, 1, 1)
+        os.kill(pid_of(watch, 1, 0), signal.SIGKILL)
+        back(going, 1, 3)
+        assert repairs(watch, 1) == [(0, [sibling])]
+        assert finish(going, tmp_path / "fast") == undisturbed(run)
