@@ -30,6 +30,7 @@ class ImplicitHost:
     """The host that a program gets that asked for no job: an agent, in a temporary folder."""
 
     def __init__(self) -> None:
+        self.is_lost = False
         self._folder = TemporaryFolder()
         runtime, folder = get_runtime(), self._folder.path
         with contextlib.ExitStack() as stack:
@@ -42,7 +43,11 @@ class ImplicitHost:
             self._agent = LocalAgent("local", options)
             stack.callback(self.close)
             (self.host,) = start_agents([self._agent], runtime)
+            runtime.on_host_news.append(self._hear)
             stack.pop_all()
+
+    def _hear(self, host: HostRef, _: str, is_lost: bool) -> None:
+        self.is_lost = self.is_lost or (is_lost and host == self.host)
 
     def close(self) -> None:
         """End the agent and remove the folder."""
@@ -55,7 +60,8 @@ class ImplicitHost:
 def this_host() -> HostMesh:
     """Return the host that this process runs on, on the axis ``hosts`` of size 1.
 
-    In a program that asked for no job, the first call starts a host agent.
+    In a program that asked for no job, the first call starts a host agent, and so does the first
+    one after it was shut down or lost.
     """
     global _implicit
     runtime = get_runtime()
@@ -63,8 +69,12 @@ def this_host() -> HostMesh:
         ref = HostRef(runtime.info.host, runtime.info.agent_address, runtime.connections.ref().job)
         return HostMesh(Extent(("hosts",), (1,)).region(), (ref,))
     with _lock:
+        if _implicit is not None and _implicit.is_lost:
+            ended, _implicit = _implicit, None
+            ended.close()
         if _implicit is None:
             _implicit = ImplicitHost()
+            atexit.unregister(shutdown_context)
             atexit.register(shutdown_context)
         return HostMesh(Extent(("hosts",), (1,)).region(), (_implicit.host,))
 

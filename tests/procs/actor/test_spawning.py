@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from danaus.actor import Actor, SupervisionError, context, endpoint
+from danaus.actor import Actor, SupervisionError, context, endpoint, this_host
 from danaus.actor.process_runtime import get_runtime
 from danaus.core.errors import ConfigError
 
@@ -30,6 +30,10 @@ class Looker(Actor):
     def say(self, text: str) -> None:
         print(text)
         logging.getLogger("a.b").info("informed of %s", text)
+
+    @endpoint
+    def pid(self) -> int:
+        return os.getpid()
 
     @endpoint
     def was_prepared(self) -> str:
@@ -189,3 +193,16 @@ def test_lines_can_be_shown_no_longer(one):
     lookers.say.call("unseen").get(LIMIT_S)
     procs.stop().get(LIMIT_S)
     assert shown.lines == []
+
+
+def test_the_program_s_own_host_can_be_shut_down_and_had_again(one):
+    first = this_host()
+    procs = first.spawn_procs(name="w")
+    pid = procs.spawn("looker", Looker).pid.call_one().get(LIMIT_S)
+    watched = one.watch(pid)
+    first.shutdown().get(LIMIT_S)
+    assert watched.ends_within(LIMIT_S)
+    with pytest.raises(SupervisionError):
+        first.spawn_procs(name="v").initialized.get(LIMIT_S)
+    again = this_host().spawn_procs(name="w").spawn("looker", Looker)
+    assert again.pid.call_one().get(LIMIT_S) != pid
