@@ -224,6 +224,50 @@ def test_a_stopped_controller_is_replaced_on_demand_and_wakes_up_no_more(
         assert going.result(60).sha256 == undisturbed(run)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_spares_and_replicas_of_several_ranks_are_adopted_as_they_are(
+    controlled, undisturbed, tmp_path
+):
+    shape = Shape(replicas=2, ranks=2, leaves=4, steps=120)
+    pace = Pace(STEP_S, until=tmp_path / "fast")
+    run = small_run(
+        tmp_path / "run",
+        shape,
+        observers={f"replica-{n}": (pace, WaitForDisk()) for n in range(2)},
+        detached=True,
+        watchdog=False,
+        spares=1,
+    )
+    watch = RunWatch(run.folder)
+    first = controlled(run)
+    watch.until_members(2, limit_s=60)
+    watch.until("a spare", lambda: watch.events(Event.SPARE_READY), limit_s=60)
+    # The spare becomes a replica, and another one is made ready.
+    host = watch.pids(1)
+    for name in [name for name in host if "/replica-1/" in name]:
+        os.kill(host[name], signal.SIGKILL)
+    watch.until("its use", lambda: watch.events(Event.SPARE_USED))
+    watch.until("another", lambda: len(watch.events(Event.SPARE_READY)) == 2, limit_s=60)
+    watch.until_members(2, limit_s=60)
+    before = workers(watch)
+    kill(first)
+    with running(run.again()) as going:
+        line = adopted(watch)
+        assert line["living"] == {"replica-0": 0, "replica-1": 1}
+        watch.until("the spare, again", lambda: len(watch.events(Event.SPARE_READY)) == 3)
+        watch.until_moved(2)
+        assert workers(watch) == before
+        # And it is of use.
+        for pid in [pid for name, pid in before.items() if "/replica-0/" in name]:
+            os.kill(pid, signal.SIGKILL)
+        watch.until("its use", lambda: len(watch.events(Event.SPARE_USED)) == 2)
+        watch.until_members(2, limit_s=60)
+        (tmp_path / "fast").touch()
+        assert going.result(60).sha256 == undisturbed(run)
+    assert not watch.events(Event.RUN_RESUMED)
+
+
 # -- over machines that wait to be joined ---------------------------------------------------------
 
 

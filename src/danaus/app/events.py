@@ -70,6 +70,8 @@ service_restarted    pid, address, attempt
 watchdog_started     pid (it starts the controller of a detached run again)
 watchdog_exited      reason (another is started, unless it says otherwise)
 watchdog_gave_up     reason (the controller ended too often)
+holdings_unwritten   reason (why what a later controller must know is not on the disk yet)
+holdings_written     (all of it is, again)
 controller_restarted pid, reason (by the watchdog)
 straggler_found      replica, rank, incarnation, process_id, step, reason (how much slower it is)
 straggler_recovered  the same
@@ -141,6 +143,8 @@ class Event(enum.StrEnum):
     WATCHDOG_STARTED = "watchdog_started"
     WATCHDOG_EXITED = "watchdog_exited"
     WATCHDOG_GAVE_UP = "watchdog_gave_up"
+    HOLDINGS_UNWRITTEN = "holdings_unwritten"
+    HOLDINGS_WRITTEN = "holdings_written"
     CONTROLLER_RESTARTED = "controller_restarted"
     STRAGGLER_FOUND = "straggler_found"
     STRAGGLER_RECOVERED = "straggler_recovered"

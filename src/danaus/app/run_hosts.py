@@ -87,6 +87,8 @@ class RunHosts:
 
     def _take_over(self) -> None:
         """See what is left, and where; on this machine there may be more hosts than were asked."""
+        if self._job.takeover is not None:
+            self._job.takeover.log.on_trouble = self._record_trouble
         self.inheritance = Inheritance(self._job.takeover)
         more = len(self._job.state().hosts.hosts) - self._size
         self._turns += [asyncio.Lock() for _ in range(more)]
@@ -328,6 +330,10 @@ class RunHosts:
             agent_pid=self._job.agent_pids().get(host.name, 0),
             away_s=round(away_s, 3),
         )
+
+    def _record_trouble(self, reason: str) -> None:
+        event = Event.HOLDINGS_UNWRITTEN if reason else Event.HOLDINGS_WRITTEN
+        self._journal.record(event, **({"reason": reason} if reason else {}))
 
     def _record_cut(self, cut_off: bool) -> None:
         event = Event.CUT_OFF if cut_off else Event.REACHED_AGAIN
