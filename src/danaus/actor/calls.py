@@ -9,7 +9,6 @@ import functools
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, Literal, NoReturn, ParamSpec, TypeVar, cast, overload
 
-from danaus.actor.batches import SMALL_BYTES
 from danaus.actor.casting import Casting
 from danaus.actor.endpoints import EndpointSpec, undeclared_name
 from danaus.actor.faces import Endpoint
@@ -124,9 +123,8 @@ class MeshEndpoint(Endpoint[P, R]):
         """
         self._spec.check(args, kwargs)
         parts = pack((args, kwargs))
-        if len(parts) == 1 and len(parts[0]) <= SMALL_BYTES:
-            return parts
-        size = sum(memoryview(part).nbytes for part in parts)
+        size = len(parts[0])  # bytes; the others are borrowed
+        size += sum(memoryview(part).nbytes for part in parts[1:])
         if size > MAX_ARGUMENT_BYTES and self._target.is_elsewhere:
             raise MessageTooLarge(size, MAX_ARGUMENT_BYTES, "bytes")
         return parts
