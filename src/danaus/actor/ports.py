@@ -237,7 +237,12 @@ class Mailbox:
 
     def ask(self, decode: Callable[[Arrival], V]) -> Future[V]:
         """Return a future of what arrived first, or will arrive next."""
-        future: Future[V] = Future("a value from a port", decode=decode)
+
+        def opened(arrival: Arrival, _: Mailbox = self) -> V:
+            # Whoever waits keeps the port open, also where nobody holds the receiver any more.
+            return decode(arrival)
+
+        future: Future[V] = Future("a value from a port", decode=opened)
         with self._lock:
             if self._arrived:
                 future.set_value(self._arrived.popleft())

@@ -96,34 +96,39 @@ def sync(
     """
     workspace = read_workspace(folder)
     keepers = procs.spawn("workspace", Keeper)
+    try:
+        return _sync(procs.refs, keepers, workspace, reload=reload, laid_down=laid_down)
+    finally:
+        keepers.stop().get()
+
+
+def _sync(
+    refs: tuple[ProcessRef, ...],
+    keepers: Any,
+    workspace: Workspace,
+    *,
+    reload: bool,
+    laid_down: Callable[[str, str], None],
+) -> Synced:
     flat = keepers.flatten("rank")
-    firsts: dict[str, int] = {}  # one process of each host writes
-    for rank, ref in enumerate(procs.refs):
-        firsts.setdefault(ref.agent_address, rank)
+    writers: dict[str, Any] = {}  # one process of each host writes
+    for rank, ref in enumerate(refs):
+        if ref.agent_address not in writers:
+            writers[ref.agent_address] = flat.slice(rank=rank)
     wanted = set(workspace.contents)
-    lacks = {
-        address: flat.slice(rank=rank).missing.call_one(wanted) for address, rank in firsts.items()
-    }
-    sent = {address: _part(workspace, future.get()) for address, future in lacks.items()}
-    laying = {
-        address: flat.slice(rank=rank).receive.call_one(sent[address])
-        for address, rank in firsts.items()
-    }
-    trees = {address: future.get() for address, future in laying.items()}
+    lacks = {at: keeper.missing.call_one(wanted) for at, keeper in writers.items()}
+    sent = {at: _part(workspace, future.get()) for at, future in lacks.items()}
+    laying = {at: keeper.receive.call_one(sent[at]) for at, keeper in writers.items()}
+    trees = {at: future.get() for at, future in laying.items()}
     taking = [
         flat.slice(rank=rank).take_up.call_one(trees[ref.agent_address], reload)
-        for rank, ref in enumerate(procs.refs)
+        for rank, ref in enumerate(refs)
     ]
     reloaded = ValueMesh(keepers.extent.region(), [future.get() for future in taking])
-    for address, tree in trees.items():
-        laid_down(address, tree)
-    keepers.stop().get()
-    sizes = {
-        procs.refs[firsts[address]].process_id.partition("/")[0]: sum(
-            map(len, part.contents.values())
-        )
-        for address, part in sent.items()
-    }
+    for at, tree in trees.items():
+        laid_down(at, tree)
+    names = {ref.agent_address: ref.process_id.partition("/")[0] for ref in refs}
+    sizes = {names[at]: sum(map(len, part.contents.values())) for at, part in sent.items()}
     return Synced(workspace.digest, len(workspace.files), sizes, reloaded)
 
 

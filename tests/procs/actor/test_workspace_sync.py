@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from danaus.actor import Actor, ActorError, Restart, endpoint
+from danaus.actor import Actor, ActorError, Restart, SupervisionError, endpoint
 from danaus.core.errors import ConfigError
 
 LIMIT_S = 20.0
@@ -143,6 +143,19 @@ def test_a_host_that_cannot_take_it_is_told_of_and_nobody_takes_it_up(two, code)
     with pytest.raises(ActorError, match="trees"):
         procs.sync_workspace(code.folder).get(LIMIT_S)
     assert callers.slice(hosts=0).call.call_one("wss_recipe", "bake").get(LIMIT_S) == 201
+
+
+def test_a_process_that_dies_meanwhile_is_told_of_and_the_rest_can_try_again(two, code):
+    procs = two.hosts.spawn_procs({"r": 2}, name="w")
+    callers = procs.spawn("caller", Caller)
+    os.kill(callers.slice(hosts=1, r=1).pid.call_one().get(LIMIT_S), signal.SIGKILL)
+    assert two.failure().process_ids == ("host1/w/3#0",)
+    with pytest.raises(SupervisionError, match="SIGKILL"):
+        procs.sync_workspace(code.folder).get(LIMIT_S)
+    living = procs.slice(r=0)
+    assert living.sync_workspace(code.folder).get(LIMIT_S).sent_bytes == {"host0": 0, "host1": 0}
+    baked = callers.slice(r=0).call.call("wss_recipe", "bake").get(LIMIT_S)
+    assert baked.values() == (201, 201)
 
 
 def test_a_module_that_cannot_be_executed_is_told_of(two, code):

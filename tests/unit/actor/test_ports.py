@@ -133,3 +133,13 @@ def test_a_caller_that_does_not_wait_is_sent_nothing():
     table.take(*value(number, "dropped"))
     table.abandon(KEY, "it was stopped")
     assert peer.sent == []
+
+
+def test_whoever_waits_for_a_value_keeps_the_port_open():
+    table, mailbox = PortTable(), Mailbox(once=True)
+    number = table.open(mailbox)
+    waiting = ask(mailbox)
+    del mailbox
+    gc.collect()
+    table.take(*value(number, "arrived"))
+    assert waiting.get(1.0) == "arrived"

@@ -348,3 +348,24 @@ def test_what_cannot_be_started_here_is_not(machine, kind):
     said = machine.handle(ProcessesGone(procs(1, "m"), fault))
     assert not [each for each in said if isinstance(each, StartAgain)]
     assert bool(said) == (kind != "stopping")
+
+
+def test_actors_on_a_part_of_the_processes_have_ranks_of_their_own(machine):
+    machine.handle(mesh("m", None, size=4))
+    points = tuple(Extent.of({"r": 2}).points())
+    on_two = MeshOwned("k", "k", None, points, procs(4, "m")[2:], "m", Restart())
+    machine.handle(on_two)
+    (said,) = machine.handle(killed_at(1.0, 3))
+    assert (said.procs, said.actors) == ((("m", (3,)),), (("k", (1,)),))
+    (told,) = machine.handle(killed_at(2.0, 0))  # on which none of them lives
+    assert isinstance(told, CallFaultHook)
+    assert told.failure.ranks == (0,)
+
+
+def test_what_ends_together_is_started_again_together(keeping):
+    keeping.handle(kept("k2", Restart(intensity=0)))
+    told, again = keeping.handle(killed_at(1.0, 0, 1))  # both processes, and one policy says no
+    assert isinstance(told, AskOwner)
+    assert (told.failure.mesh, told.failure.ranks) == ("k2", (0, 1))
+    assert "not started again: 1 failures in 60 s, 0 allowed" in told.failure.reason
+    assert (again.procs, again.actors) == ((("m", (0, 1)),), (("k", (0, 1)),))
