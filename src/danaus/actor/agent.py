@@ -219,6 +219,8 @@ class HostAgent:
                 self._forward(peer, message)
             case talk.EndUnattended():
                 self._attendance.nobody_there()
+            case talk.TakeStacks():
+                self._tasks.start(self._take_stacks(peer), "taking stacks")
             case talk.ShutDown():
                 self._tasks.start(self._shut_down(message.grace_s), "shutting down")
 
@@ -329,6 +331,9 @@ class HostAgent:
             self._tasks.start(self._workers.fence(worker, message.reason), "fencing")
         else:
             self._workers.kill(worker, message.reason)
+
+    async def _take_stacks(self, peer: AgentSession) -> None:
+        peer.tell(talk.StacksTaken(await self._workers.stacks()))
 
     async def _shut_down(self, grace_s: float) -> None:
         await self._workers.stop_all(tuple(w.spec.process_id for w in self._workers), grace_s)

@@ -161,6 +161,10 @@ class EndUnattended(msgspec.Struct, frozen=True, tag="end_unattended"):
     """End once nobody has worked here for some time."""
 
 
+class TakeStacks(msgspec.Struct, frozen=True, tag="take_stacks"):
+    """Say what every thread of every worker is at; answered by ``StacksTaken``."""
+
+
 class ShutDown(msgspec.Struct, frozen=True, tag="shut_down"):
     """Stop every worker, then end."""
 
@@ -226,6 +230,31 @@ class HostLeaving(msgspec.Struct, frozen=True, tag="host_leaving"):
     reason: str
 
 
+class ProcessStacks(msgspec.Struct, frozen=True):
+    """What one worker is at.
+
+    Args:
+        process_id: Its name.
+        pid: Its process.
+        step: Of its position; 0 before the first.
+        phase: Of its position, a ``wire.position.Phase``.
+        text: The stacks of its threads; empty: it wrote none, because of ``why``.
+    """
+
+    process_id: str
+    pid: int
+    step: int
+    phase: int
+    text: str = ""
+    why: str = ""
+
+
+class StacksTaken(msgspec.Struct, frozen=True, tag="stacks_taken"):
+    """What the workers of this host were at, at about one moment."""
+
+    processes: tuple[ProcessStacks, ...]
+
+
 ToAgent = (
     Greet
     | StartProcesses
@@ -236,6 +265,7 @@ ToAgent = (
     | ForwardLogs
     | WorkerReady
     | EndUnattended
+    | TakeStacks
     | ShutDown
     | WatchProcess
     | KillProcess
@@ -250,6 +280,7 @@ FromAgent = (
     | OwnerReplaced
     | StopWorker
     | HostLeaving
+    | StacksTaken
     | ProcessExited
     | PositionsSeen
 )

@@ -13,6 +13,7 @@ import os
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -25,18 +26,19 @@ from danaus.actor.agent_messages import (
     FromAgent,
     LogLines,
     ProcessReady,
+    ProcessStacks,
     ProcessStarted,
     StopWorker,
 )
 from danaus.actor.log_tail import LogFollower, tail
 from danaus.actor.nursery_client import NurseryClient
 from danaus.actor.pid_registry import PidRegistry
+from danaus.actor.stacks import take_stacks, write_stacks
 from danaus.wire.lifecycle import ProcessExited
 from danaus.wire.position import PositionBlock
 
 _REPORT_S = 0.02
 _REPORT_LIMIT_S = 0.5
-_STACKS_LIMIT_S = 0.1
 _TERMINATE_S = 1.0
 _START_LIMIT_S = 60.0
 _BOOTSTRAP_LIMIT_S = 600.0  # users' code, which may compile or fetch something
@@ -270,25 +272,18 @@ class WorkerTable:
         """Save a stalled worker's stacks as far as it still writes them, then kill it (P-3)."""
         if not reason.lower().startswith(HANG):
             reason = f"{HANG}: {reason}"
-        stat = procfs.read_stat(worker.pid) if worker.pid else None
-        if stat is not None and not stat.is_stopped:
-            await self._save_stacks(worker)
-        elif stat is not None:
-            _append(worker.spec.log_path, "danaus: no stacks: the process is stopped")
+        if why := await write_stacks(worker, lambda: self.ask_for_stacks(worker)):
+            _append(worker.spec.log_path, f"danaus: no stacks: {why}")
         self.kill(worker, reason)
 
-    async def _save_stacks(self, worker: Worker) -> None:
-        """Ask for stacks; return once the log has grown and come to rest, or it takes too long."""
-        before = _size(worker.spec.log_path)
+    def ask_for_stacks(self, worker: Worker) -> None:
+        """Have a worker write all its stacks to its log."""
         self.send_signal(worker, talk.STACKS_SIGNAL)
-        until = self._loop.time() + _STACKS_LIMIT_S
-        last = before
-        while self._loop.time() < until and not worker.ended.is_set():
-            await asyncio.sleep(0.005)
-            size = _size(worker.spec.log_path)
-            if size == last != before:
-                return
-            last = size
+
+    async def stacks(self) -> tuple[ProcessStacks, ...]:
+        """Return what every worker is at; all are asked side by side."""
+        asked = [take_stacks(each, partial(self.ask_for_stacks, each)) for each in self]
+        return tuple(await asyncio.gather(*asked))
 
     async def stop(self, worker: Worker, grace_s: float) -> None:
         """Ask, wait ``grace_s``, terminate, wait, kill (P-5)."""
@@ -356,13 +351,6 @@ def _reap_adopted(pid: int) -> int | None:
     except ChildProcessError:
         return None
     return status if reaped == pid else None
-
-
-def _size(path: str) -> int:
-    try:
-        return Path(path).stat().st_size
-    except OSError:
-        return 0
 
 
 def _append(path: str, line: str) -> None:

@@ -46,6 +46,7 @@ COMMANDS = {
     ),
     "train": Command("train", "[PRESET] [--OPTION VALUE ...]", "train; without PRESET: list them"),
     "stop": Command("stop", "RUN", "end a run, also one without terminal or controller"),
+    "stacks": Command("stacks", "RUN", "what every rank of a run is at, thread by thread"),
     "chaos": Command("chaos", "RUN FAULT ... | --list", "strike a run that goes on, on purpose"),
     "scale": Command("scale", "RUN --replicas N", "more replicas, or fewer, while a run goes on"),
     "drain": Command("drain", "RUN REPLICA|HOST", "have a replica or a host leave after its step"),
