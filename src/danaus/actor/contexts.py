@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from danaus.actor.supervision_messages import (
     ActorKey,
@@ -69,11 +70,29 @@ class Context:
         return self.proc.process_id
 
     @property
+    def is_cancelled(self) -> bool:
+        """Tell whether the call that runs here was given up by its caller.
+
+        An ``async`` endpoint is cancelled where it awaits; a plain one that runs for long can
+        look at this now and then, and return.
+        """
+        message = working.get(None)
+        return message is not None and message.is_cancelled
+
+    @property
     def message_rank(self) -> Point:
         """The actor's place in its mesh (the name that Monarch gives it)."""
         return self.point
 
 
+class Cancellable(Protocol):
+    """A message that is being handled."""
+
+    is_cancelled: bool
+
+
+working: contextvars.ContextVar[Cancellable | None] = contextvars.ContextVar("danaus_message")
+"""What the code that runs here was called by."""
 current: contextvars.ContextVar[Context | None] = contextvars.ContextVar("danaus_actor")
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from danaus.actor.attempt import exits
-from danaus.actor.contexts import Context
+from danaus.actor.contexts import Context, working
 from danaus.actor.endpoints import EndpointSpec
 from danaus.actor.failure import Fault
 from danaus.actor.identity import ProcessRef
@@ -57,7 +57,7 @@ class Work:
 def opened(
     work: Work, me: Context, ports: PortTable
 ) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-    """Return what a message has run, and with what.
+    """Return what a message has run, and with what; from now on this is what runs here.
 
     Raises:
         AttributeError: The actor has no such endpoint.
@@ -68,6 +68,7 @@ def opened(
         raise AttributeError(
             f"{me.actor_name} has no endpoint {work.message.endpoint!r}: there are {known}"
         )
+    working.set(work)
     args, kwargs = unpack(work.parts)
     if work.spec.explicit_port:
         name = f"{me.actor_name}[{me.point}]"

@@ -18,6 +18,7 @@ from danaus.actor import (
     SupervisionError,
     as_endpoint,
     concurrent_endpoint,
+    context,
     current_rank,
     endpoint,
     send,
@@ -119,6 +120,24 @@ class Worker(Actor):
     @concurrent_endpoint
     async def has_started(self) -> bool:
         return await self.started.wait()
+
+    @endpoint
+    def work_until_cancelled(self) -> None:
+        assert not context().is_cancelled
+        self.gate.set()
+        deadline = Deadline.after(LIMIT_S)
+        while not context().is_cancelled and not deadline.passed:
+            os.sched_yield()
+        if not deadline.passed:
+            self.num_calls += 1
+
+    @concurrent_endpoint
+    def wait_for_gate(self) -> bool:
+        return self.gate.wait(LIMIT_S)
+
+    @endpoint
+    def get_num_calls(self) -> int:
+        return self.num_calls if not context().is_cancelled else -1
 
     @concurrent_endpoint
     async def was_cancelled(self) -> bool:
@@ -370,3 +389,11 @@ def test_cancelling_reaches_the_endpoint_once_nobody_waits_any_more(workers):
 
 async def _value(future):
     return await future
+
+
+def test_a_plain_endpoint_can_see_that_its_call_was_given_up(workers):
+    one = workers.slice(gpus=0)
+    call = one.work_until_cancelled.call_one()
+    assert one.wait_for_gate.call_one().get(LIMIT_S)
+    call.cancel()
+    assert one.get_num_calls.call_one().get(LIMIT_S) == 1  # it has returned, and this is another
