@@ -138,7 +138,7 @@ class RankRepair:
             raise SupervisionError(job.replica_id, "it is nowhere")
         procs = home.spawn_procs(
             per_host={"ranks": 1},
-            name=f"{job.replica_id}.{rank}",
+            name=f"rank{rank}-of-{job.replica_id}",
             incarnation=job.incarnation,
         )
         workers: Any = procs.spawn("worker", ReplicaWorker, replace(job, rank=rank))

@@ -27,7 +27,8 @@ def story(tmp_path: Path) -> StoryTeller:
     story.run(3)
     exited = {"signal": "SIGKILL", "kind": "signal", "reason": "ended by SIGKILL"}
     story.record("process_exited", replica="replica-1", rank=1, incarnation=0, **exited)
-    story.record("process_started", **OF, rank=1, pid=5023, process_id="host1/replica-1.1/0#1")
+    new = "host1/rank1-of-replica-1/0#1"
+    story.record("process_started", **OF, rank=1, pid=5023, process_id=new)
     story.record("rank_repaired", **OF, rank=1, pid=5023, kept=[4101], duration_s=0.84)
     story.record("rank_healed", **OF, rank=1, what="state", step=9, steps=0, bytes=4_500_000)
     story.record("rank_healed", **OF, rank=0, what="gradients", step=9, steps=6, bytes=900_000)
