@@ -5,7 +5,8 @@ name and lives on the same host: whoever learns that one has ended looks there f
 the connections' loop.
 
 Invariants:
-    A-1: each link numbers anew, under another sender's name: an heir has seen nothing.
+    A-1: each link but the first numbers anew, under another sender's name: an heir has seen
+        nothing.
     A-4: what was sent to a process that ended is lost with it and its sender told; what was not
         sent yet goes to the heir, and if none comes within a second its sender is told.
 """
@@ -53,7 +54,7 @@ class Followers:
         name = ProcessName(ref.job, ref.process_id)
         link = self._links.get(name)
         if link is None:
-            return self._renew(name, ref, 1)
+            return self._renew(name, ref, 0)
         if link.fault is not None:
             return self._renew(name, self._heir(link.ref), link.life + 1)
         if link.may_come_up_again:
@@ -109,7 +110,7 @@ class Followers:
 
     def _renew(self, name: ProcessName, ref: ProcessRef, life: int) -> ProcessLink:
         while self._fault_of(ProcessName(ref.job, ref.process_id)) is not None:
-            ref = self._heir(ref)
+            ref, life = self._heir(ref), max(life, 1)
         link = self._links[name] = self._connections.new_link(ref, life)
         self._connections.find(link, ProcessName(ref.job, ref.process_id))
         return link

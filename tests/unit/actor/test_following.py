@@ -92,7 +92,7 @@ def test_one_link_serves_until_its_process_ends_then_the_heir_is_looked_for(
         assert followers.link(REF).ref.process_id == "host/w/0#3"
 
     on_a_loop(work)
-    assert connections.made == [("host/w/0#0", 1), ("host/w/0#1", 2), ("host/w/0#3", 3)]
+    assert connections.made == [("host/w/0#0", 0), ("host/w/0#1", 1), ("host/w/0#3", 2)]
 
 
 def test_a_reference_that_is_first_used_after_several_deaths_goes_to_who_lives(
