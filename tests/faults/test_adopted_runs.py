@@ -15,6 +15,8 @@ from tests.procs.waiting import machines
 from danaus.app.chaos_spec import read as read_fault
 from danaus.app.door import Door, Drain, Scale
 from danaus.app.events import Event
+from danaus.core.errors import ActorError
+from danaus.job.local import HOLDINGS
 from danaus.testing.faults import Pace, WaitForDisk
 from danaus.testing.hosts import Watched, wait_for_state
 from danaus.testing.runs import Shape, finish, running, small_run
@@ -137,6 +139,7 @@ def test_who_dies_without_a_controller_is_started_again_by_the_next(
     before = workers(watch)
     kill(first)
     os.kill(before["host0/replica-0/0#0"], signal.SIGKILL)
+    watch.until("its agent to know", lambda: "host0/replica-0/0#0" not in watch.pids(0))
     os.kill(watch.service_pid(), signal.SIGKILL)
     agent = Watched(watch.pids(2)["agent"])
     agent.signal(signal.SIGKILL)
@@ -250,11 +253,11 @@ def test_spares_and_replicas_of_several_ranks_are_adopted_as_they_are(
     watch.until("its use", lambda: watch.events(Event.SPARE_USED))
     watch.until("another", lambda: len(watch.events(Event.SPARE_READY)) == 2, limit_s=60)
     watch.until_members(2, limit_s=60)
-    before = workers(watch)
+    before, newest = workers(watch), watch.folder.incarnations()["replica-1"]
     kill(first)
     with running(run.again()) as going:
         line = adopted(watch)
-        assert line["living"] == {"replica-0": 0, "replica-1": 1}
+        assert line["living"] == {"replica-0": 0, "replica-1": newest}
         watch.until("the spare, again", lambda: len(watch.events(Event.SPARE_READY)) == 3)
         watch.until_moved(2)
         assert workers(watch) == before
@@ -263,6 +266,62 @@ def test_spares_and_replicas_of_several_ranks_are_adopted_as_they_are(
             os.kill(pid, signal.SIGKILL)
         watch.until("its use", lambda: len(watch.events(Event.SPARE_USED)) == 2)
         watch.until_members(2, limit_s=60)
+        (tmp_path / "fast").touch()
+        assert going.result(60).sha256 == undisturbed(run)
+    assert not watch.events(Event.RUN_RESUMED)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_controller_that_cannot_adopt_ends_nothing(run, controlled, undisturbed, tmp_path):
+    watch = RunWatch(run.folder)
+    first = controlled(run)
+    watch.until_members(3, limit_s=60)
+    before = workers(watch)
+    kill(first)
+    record = watch.folder.control / HOLDINGS
+    record.rename(record.with_suffix(".away"))
+    record.mkdir()
+    with pytest.raises(ActorError, match="IsADirectoryError"):
+        finish(run.again(), limit_s=30)
+    record.rmdir()
+    record.with_suffix(".away").rename(record)
+    watch.until_moved(2)
+    assert workers(watch) == before
+    assert not watch.events(Event.RUN_FAILED), "it was not the run that failed"
+    with running(run.again()) as going:
+        adopted(watch)
+        (tmp_path / "fast").touch()
+        assert going.result(60).sha256 == undisturbed(run)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_replica_whose_rank_was_repaired_is_started_whole_beside_one_that_is_adopted(
+    controlled, undisturbed, tmp_path
+):
+    pace = Pace(STEP_S, until=tmp_path / "fast")
+    run = small_run(
+        tmp_path / "run",
+        Shape(replicas=2, ranks=2, leaves=4, steps=120),
+        observers={f"replica-{n}": (pace, WaitForDisk()) for n in range(2)},
+        detached=True,
+        watchdog=False,
+    )
+    watch = RunWatch(run.folder)
+    first = controlled(run)
+    watch.until_members(2, limit_s=60)
+    os.kill(watch.pids(1)["host1/replica-1/0#0"], signal.SIGKILL)
+    watch.until("its repair", lambda: watch.events(Event.RANK_REPAIRED), limit_s=60)
+    watch.until_members(2, limit_s=60)
+    before = workers(watch)
+    kill(first)
+    with running(run.again()) as going:
+        assert set(adopted(watch)["living"]) == {"replica-0", "replica-1"}
+        watch.until("it to be whole", lambda: watch.folder.incarnations()["replica-1"] == 2)
+        watch.until_members(2, limit_s=60)
+        kept = {name: pid for name, pid in before.items() if "/replica-0/" in name}
+        assert kept.items() <= workers(watch).items()
         (tmp_path / "fast").touch()
         assert going.result(60).sha256 == undisturbed(run)
     assert not watch.events(Event.RUN_RESUMED)

@@ -112,7 +112,7 @@ class AttachedHost:
         Raises:
             AddressRefused: Which address was tried, and why it failed.
         """
-        await self._hang_up()
+        await self.hang_up()
         try:
             session = await self._open(limit_s)
             self._session = session
@@ -120,7 +120,7 @@ class AttachedHost:
             async with asyncio.timeout(_START_LIMIT_S):
                 joined = await self._joined(session)
         except (DanausError, TimeoutError) as error:
-            await self._hang_up()
+            await self.hang_up()
             found = await look_for(self.address) if isinstance(error, TimeoutError) else "there"
             why = _why_not(error) if found == "there" else "its machine does not answer"
             raise AddressRefused(str(self.address), why) from error
@@ -141,14 +141,14 @@ class AttachedHost:
         """Have the host end all that it has of this job, and wait to be joined again."""
         session = self._session
         if session is None or not session.is_connected:
-            await self._hang_up()
+            await self.hang_up()
             return
         session.on_message = None
         with contextlib.suppress(ChannelClosed, TimeoutError):
             session.send([TO_HOST.encode(LeaveHost(reason))])
             async with asyncio.timeout(_LEAVE_LIMIT_S):
                 await session.receive()
-        await self._hang_up()
+        await self.hang_up()
 
     async def _open(self, limit_s: float) -> Session:
         return await open_session(
@@ -208,7 +208,8 @@ class AttachedHost:
             with contextlib.suppress(ChannelClosed):
                 self._session.send([TO_HOST.encode(message)])
 
-    async def _hang_up(self) -> None:
+    async def hang_up(self) -> None:
+        """End the session; what the host has goes on for as long as it was told to without one."""
         session, self._session = self._session, None
         if session is not None:
             session.end("this side is done with it", clean=True)

@@ -60,6 +60,7 @@ class AttachedHosts:
         self._runtime, self._terms = get_runtime(), terms
         self._takeover = takeover
         self.missing: dict[int, str] = {}
+        self._kept: set[str] = set()
         self._hosts = tuple(
             AttachedHost(f"{name}{n}", address, terms=terms, runtime=self._runtime)
             for n, address in enumerate(addresses)
@@ -176,11 +177,17 @@ class AttachedHosts:
             self._takeover.hold(self._hosts[rank].held)
         return ref
 
-    def leave(self) -> None:
-        """Have every host that is reached end all that it has of this job; safe to call twice."""
-        self._leave()
+    def leave(self, *, keep_left: bool = False) -> None:
+        """Have every host that is reached end all that it has of this job; safe to call twice.
 
-    def _leave(self, *, nothing_is_left: bool = True) -> None:
+        Args:
+            keep_left: But not what an earlier controller has left.
+        """
+        kept = [host for host in self._hosts if keep_left and host.goes_on]
+        self._kept.update(host.name for host in kept)
+        self._leave(nothing_is_left=not kept)
+
+    def _leave(self, *, nothing_is_left: bool) -> None:
         job, self._job = self._job, ""
         if job:
             self._runtime.connections.leave(job)
@@ -191,7 +198,12 @@ class AttachedHosts:
     async def _leave_all(self) -> None:
         for ref in self.refs:
             self._runtime.connections.fences.pop(ref.agent_address, None)
-        await asyncio.gather(*(host.leave("its program has left") for host in self._hosts))
+        await asyncio.gather(
+            *(
+                host.hang_up() if host.name in self._kept else host.leave("its program has left")
+                for host in self._hosts
+            )
+        )
 
 
 def attach_to_workers(

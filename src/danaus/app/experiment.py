@@ -136,6 +136,8 @@ class RunController(Actor):
             labs=order.labs,
         )
         self._watchdog = WatchdogKeeper(self._folder, order.config, self._journal)
+        # Until it is, no failure of this controller is the run's: another may try.
+        self._may_be_adopted = order.resume and order.adopt and order.config.detached
         self._stop_reason = ""
         self._stopped = asyncio.Event()
 
@@ -153,7 +155,8 @@ class RunController(Actor):
             return self._conclude(await self._train())
         except (DanausError, OSError, ExceptionGroup) as raised:
             error = worst(raised)
-            self._journal.record(Event.RUN_FAILED, error=type(error).__name__, text=str(error))
+            if not self._may_be_adopted:
+                self._journal.record(Event.RUN_FAILED, error=type(error).__name__, text=str(error))
             raise error from None
         finally:
             self._watchdog.dismiss()
@@ -166,6 +169,7 @@ class RunController(Actor):
         try:
             await self._hosts.start()
             await self._begin()
+            self._may_be_adopted = False
             async with self._open_door(), self._chaos.striking(), asyncio.TaskGroup() as tasks:
                 service = tasks.create_task(self._service.run())
                 tasks.create_task(self._watchdog.run())
@@ -179,7 +183,7 @@ class RunController(Actor):
                 await service
             return self._crew.results()
         finally:
-            await self._hosts.end()
+            await self._hosts.end(keep_left=self._may_be_adopted)
 
     async def _begin(self) -> None:
         """See whether anything of the run lives: then it goes on; else it begins, or resumes."""

@@ -95,7 +95,7 @@ class RunHosts:
         self._size += more
         for name, rank in self.inheritance.hosts.items():
             kind, _, number = name.rpartition("-")
-            if kind == "replica":
+            if kind == "replica" and number.isdigit():  # else it is a rank, started alone
                 self._placed[int(number)] = rank
 
     async def grow(self, num_replicas: int) -> None:
@@ -111,11 +111,11 @@ class RunHosts:
             self._size += more
             self._save_addresses()
 
-    async def end(self) -> None:
-        """End all that was started on them."""
+    async def end(self, *, keep_left: bool = False) -> None:
+        """End all that runs on them; if asked, not what an earlier controller has left."""
         with contextlib.suppress(ValueError):
             get_runtime().on_host_news.remove(self._hear_there)
-        await asyncio.to_thread(self._job.kill)
+        await asyncio.to_thread(self._job.let_go if keep_left else self._job.kill)
 
     def failed(self, failure: MeshFailure) -> None:
         """Hear of a failure: a host may be lost with it."""

@@ -136,6 +136,12 @@ class AttachedJob:
         if attached is not None:
             attached.leave()
 
+    def let_go(self) -> None:
+        """End what was begun here; what an earlier controller has left goes on, for a later."""
+        attached, self._attached, self._takeover = self._attached, None, None
+        if attached is not None:
+            attached.leave(keep_left=True)
+
     def __enter__(self) -> Self:
         return self.apply()
 

@@ -240,6 +240,10 @@ class LocalJob:
         """End every host and all that runs there, at once; safe to call twice."""
         self._end()
 
+    def let_go(self) -> None:
+        """End what was started here; what an earlier controller has left goes on, for a later."""
+        self._end(keep_found=True)
+
     def _end(self, *, keep_found: bool = False) -> None:
         """End every host, or all but those that an earlier controller has started."""
         agents, self._agents, self._hosts = self._agents, [], ()
