@@ -16,7 +16,7 @@ from danaus.testing.runs import Running, Shape, SmallRun, running, small_run
 from danaus.testing.watching import RunWatch
 
 STEP_S = 0.3
-SHAPE = Shape(replicas=3, ranks=2, leaves=3, steps=80)
+SHAPE = Shape(replicas=3, ranks=2, leaves=3, steps=60)
 
 
 def paced(tmp_path: Path, *strikes: Strike, **more: Any) -> SmallRun:
@@ -62,7 +62,7 @@ def finish(going: Running, fast: Path) -> str:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_the_sibling_of_a_rank_that_dies_keeps_its_process_and_its_shard(
     undisturbed, tmp_path, rank
 ):
