@@ -14,7 +14,7 @@ from danaus.actor.links import Link
 from danaus.actor.process_messages import Deliver
 from danaus.actor.runtime import Runtime
 from danaus.actor.supervision_messages import ActorKey, ProcessName
-from danaus.actor.tree import FAN_OUT
+from danaus.actor.tree import DIRECT
 from danaus.core.extent import Extent, Region
 
 
@@ -65,7 +65,7 @@ class Target:
     @functools.cached_property
     def spreads(self) -> bool:
         """Tell whether they live in so many processes that others must pass on to some."""
-        return len(self.ranks) > FAN_OUT and len({self.refs[r] for r in self.ranks}) > FAN_OUT
+        return len(self.ranks) > DIRECT and len({self.refs[r] for r in self.ranks}) > DIRECT
 
     @functools.cached_property
     def choice(self) -> Choice:

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 FAN_OUT = 16
+DIRECT = 64
+"""So many processes are sent to directly: passing on would cost them more than it saves."""
 
 P = TypeVar("P", bound=Hashable)
 

@@ -96,9 +96,10 @@ class Program:
             self._process.stdin.close()
 
     def lines(self) -> Iterator[dict[str, Any]]:
-        """Yield what it has said, whole lines only."""
+        """Yield what it has said, whole lines only; what a library of a peer prints is no fact."""
         for line in self.said.read_bytes().split(b"\n")[:-1]:
-            yield json.loads(line)
+            if line.startswith(b"{"):
+                yield json.loads(line)
 
     def wait(self, deadline: Deadline) -> dict[str, Any]:
         """Wait for its end; return the last line that it said.

@@ -9,7 +9,15 @@ import threading
 
 import pytest
 
-from danaus.actor import Actor, SupervisionError, concurrent_endpoint, current_rank, endpoint
+from danaus.actor import (
+    Actor,
+    SupervisionError,
+    concurrent_endpoint,
+    current_rank,
+    endpoint,
+    targets,
+)
+from danaus.actor.tree import FAN_OUT
 from danaus.core.errors import DeadlinePassed
 
 LIMIT_S = 30.0
@@ -48,7 +56,8 @@ class Member(Actor):
 
 
 @pytest.fixture
-def members(one):
+def members(one, monkeypatch):
+    monkeypatch.setattr(targets, "DIRECT", FAN_OUT)  # as if they were many more
     mesh = one.host(0).spawn_procs(per_host={"p": NUM}).spawn("members", Member)
     mesh.initialized.get(LIMIT_S)
     return mesh
