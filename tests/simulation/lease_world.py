@@ -39,6 +39,7 @@ class LeasedService(Service):
         Process.__init__(self, world.engine, "service", candidate.host)
         self.world, self.candidate = world, candidate
         self.sessions = {}
+        self.given_up = set()
         self.wake = 0
         self.alive = order is not None
         self.waiting: deque[heard.Event] = deque()
