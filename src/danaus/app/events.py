@@ -25,7 +25,8 @@ fault_injected       fault (unique id), kind (see ``FaultKind``), target (replic
 fault_missed         fault, kind, target, reason (what was to be hit was not there)
 fault_lifted         fault, kind, target (one that lasted is over), reason (why it is not, if so)
 process_started      replica, rank, incarnation, process_id, pid
-worker_ready         replica, incarnation, platform, reason (why that platform), environment,
+worker_ready         replica, incarnation, platform, reason (why that platform), bits (exact or off:
+                     whether sums have one order), bits_reason, environment,
                      state_bytes, snapshot_room_bytes (beyond it a donor pauses, H-2),
                      checkpoint_room_bytes (beyond it a checkpoint is waited for, H-5)
 process_exited       replica, rank, incarnation, process_id, pid, exit_code, signal (name, e.g.
