@@ -45,12 +45,8 @@ from danaus.wire.secret import Secret
 from danaus.wire.session import Session, open_session
 
 HEARTBEAT_LIMIT_S = 20.0
-_JOIN_LIMIT_S = 10.0
-_AGAIN_LIMIT_S = 3.0
-_START_LIMIT_S = 60.0
+START_LIMIT_S = 60.0
 _LEAVE_LIMIT_S = 3.0
-_SPARE_S = 5.0
-_LOOK_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -117,7 +113,7 @@ class AttachedHost:
             session = await self._open(limit_s)
             self._session = session
             session.send([TO_HOST.encode(self._order(adopt))])
-            async with asyncio.timeout(_START_LIMIT_S):
+            async with asyncio.timeout(START_LIMIT_S):
                 joined = await self._joined(session)
         except (DanausError, TimeoutError) as error:
             await self.hang_up()

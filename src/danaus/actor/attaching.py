@@ -13,25 +13,19 @@ from pathlib import Path
 
 from danaus.actor.adopting import Takeover
 from danaus.actor.agent_link import Patience
-from danaus.actor.attached_host import AttachedHost, HostTerms
+from danaus.actor.attached_host import START_LIMIT_S, AttachedHost, HostTerms
 from danaus.actor.here import shutdown_context
 from danaus.actor.identity import HostRef, check_name
 from danaus.actor.mesh import HostMesh
 from danaus.actor.process_runtime import get_runtime
-from danaus.core.errors import (
-    AddressRefused,
-    ConfigError,
-)
+from danaus.core.errors import AddressRefused, ConfigError
 from danaus.core.extent import Extent
 from danaus.wire.address import Address
 from danaus.wire.looking import look_for
 from danaus.wire.routes import host_to_bind
 
-HEARTBEAT_LIMIT_S = 20.0
 _JOIN_LIMIT_S = 10.0
 _AGAIN_LIMIT_S = 3.0
-_START_LIMIT_S = 60.0
-_LEAVE_LIMIT_S = 3.0
 _SPARE_S = 5.0
 _LOOK_S = 1.0
 
@@ -100,7 +94,7 @@ class AttachedHosts:
         if takeover is not None:
             takeover.begin(self._job)
         connections.on_leave(self._job, self._leave_all)
-        limit_s = _JOIN_LIMIT_S + _START_LIMIT_S + _SPARE_S
+        limit_s = _JOIN_LIMIT_S + START_LIMIT_S + _SPARE_S
         failed: dict[int, str] = self._runtime.io.run(self._join_all(), limit_s)
         adopts = any(host.goes_on for host in self._hosts)
         if failed and not adopts:
@@ -171,7 +165,7 @@ class AttachedHosts:
             AddressRefused: Which address was tried, and why it failed.
         """
         joining = self._hosts[rank].join(_AGAIN_LIMIT_S)
-        limit_s = _AGAIN_LIMIT_S + _START_LIMIT_S + _SPARE_S
+        limit_s = _AGAIN_LIMIT_S + START_LIMIT_S + _SPARE_S
         ref: HostRef = self._runtime.io.run(joining, limit_s)
         if self._takeover is not None:
             self._takeover.hold(self._hosts[rank].held)

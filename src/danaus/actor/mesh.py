@@ -8,10 +8,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from danaus.actor.binding import wanted_binding
-from danaus.actor.endpoints import Actor
 from danaus.actor.future import Future
 from danaus.actor.host_endings import shut_down_hosts, stop_procs_on
 from danaus.actor.identity import HostRef, ProcessRef, check_name, process_id
@@ -23,9 +22,6 @@ from danaus.actor.supervision_messages import MeshOwned
 from danaus.actor.workspace_sync import Synced, in_background
 from danaus.core.extent import Extent, Point, Region
 from danaus.wire.codec import pack
-
-P = ParamSpec("P")
-A = TypeVar("A", bound=Actor)
 
 ProcBind = str | Sequence[Mapping[str, str]] | None
 Env = Mapping[str, str] | Callable[[Point], Mapping[str, str]] | None

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, overload
@@ -21,16 +20,11 @@ from danaus.actor.restart import Restart
 from danaus.actor.supervision_messages import MeshOwned, ProcessName
 from danaus.actor.workspace_sync import Synced, in_background, sync
 from danaus.core.errors import ConfigError
-from danaus.core.extent import Point, Region
+from danaus.core.extent import Region
 from danaus.wire.codec import own, pack
 
 P = ParamSpec("P")
 A = TypeVar("A", bound=Actor)
-
-ProcBind = str | Sequence[Mapping[str, str]] | None
-Env = Mapping[str, str] | Callable[[Point], Mapping[str, str]] | None
-
-_numbers = itertools.count(1)
 
 
 class ProcMesh(Mesh):

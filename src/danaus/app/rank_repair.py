@@ -12,7 +12,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from danaus.actor.failure import MeshFailure
 from danaus.actor.future import Future
@@ -24,7 +24,6 @@ from danaus.app.worker import ReplicaWorker, WorkerJob
 from danaus.core.errors import DanausError, DeadlinePassed, SupervisionError
 from danaus.platform.choice import check
 
-T = TypeVar("T")
 Trainings = dict[int, "asyncio.Future[WorkerResult]"]
 Unless = Callable[[Future[Any] | asyncio.Future[Any]], Awaitable[Any]]
 

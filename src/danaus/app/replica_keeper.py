@@ -75,7 +75,6 @@ class ReplicaKeeper:
         self._folder = folder
         self._record = ReplicaRecord(replica_id, folder, journal)
         self._budget = RestartBudget(config.restart.policy())
-        self._num_ranks = config.parallel.shard
         self._start_limit_s, self._grace_s = config.start_limit_s, config.grace_s
         self._host, self._job = host, job
         self._ranks = ReplicaRanks()
