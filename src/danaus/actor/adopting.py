@@ -31,7 +31,7 @@ from danaus.actor.holdings import (
 from danaus.actor.holdings_log import HoldingsLog
 from danaus.actor.identity import HostRef, ProcessRef
 from danaus.actor.owned import OwnedActors, OwnedProcs, ProcsTerms, host_of
-from danaus.actor.proc_mesh import ProcMesh
+from danaus.actor.proc_mesh import ProcMesh, names_of
 from danaus.actor.process_runtime import get_runtime
 from danaus.actor.restart import Restart, RestartBudget
 from danaus.actor.runtime import Runtime
@@ -88,7 +88,7 @@ class LeftProcs:
             ConfigError: It was adopted before.
         """
         runtime, refs, held = get_runtime(), self.refs, self.held
-        names = tuple(ProcessName(self.job, ref.process_id) for ref in refs)
+        names = names_of(refs)
         runtime.claim(names)
         extent = Extent(held.axes, held.sizes)
         owner = runtime.context().actor_key
@@ -117,18 +117,15 @@ class LeftProcs:
         """
         found = [each for each in self.actors if each.name == name]
         if not found:
-            raise ConfigError(f"no actors {name!r} on {self.name}", "they were not made there yet")
+            raise ConfigError(
+                what=f"no actors {name!r} on {self.name}",
+                needed="they were not made there yet",
+                to_do="spawn them on the mesh that was adopted",
+            )
         held, runtime, refs = found[-1], get_runtime(), self.refs
         extent = Extent(held.axes, held.sizes)
-        names = tuple(ProcessName(self.job, ref.process_id) for ref in refs)
-        event = MeshOwned(
-            held.mesh_id,
-            name,
-            runtime.context().actor_key,
-            tuple(extent.points()),
-            names,
-            on=held.on,
-        )
+        owner, points = runtime.context().actor_key, tuple(extent.points())
+        event = MeshOwned(held.mesh_id, name, owner, points, names_of(refs), on=held.on)
         owned = OwnedActors(held.mesh_id, name, extent)
         with runtime.sending:
             runtime.io.post(_adopt_actors, runtime, owned, event, *refs)
