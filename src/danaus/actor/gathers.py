@@ -14,7 +14,7 @@ from danaus.actor.attempt import Attempt
 from danaus.actor.failure import Fault
 from danaus.actor.future import Future
 from danaus.actor.links import Link, Parts, Pending
-from danaus.actor.owned import supervision_error
+from danaus.actor.owned import actor_error, supervision_error
 from danaus.actor.portable import packed_exception
 from danaus.actor.ports import Port
 from danaus.actor.process_messages import PortRaised, PortValue, Raised
@@ -183,7 +183,7 @@ class PointPending:
 
     def raised(self, message: Raised, parts: Parts) -> None:
         """The endpoint raised."""
-        self._gather.answered(self._at, lambda: Outcome(error=_actor_error(message, parts)))
+        self._gather.answered(self._at, lambda: Outcome(error=_with_cause(message, parts)))
 
     def gone(self, why: str, fault: Fault | None) -> None:
         """There is no such actor any more."""
@@ -243,8 +243,8 @@ def _opened(parts: Parts) -> Outcome[Any]:
     return Outcome(value, attempt.error)
 
 
-def _actor_error(message: Raised, parts: Parts) -> ActorError:
-    error = ActorError(message.actor, message.endpoint, message.exception, message.traceback)
+def _with_cause(message: Raised, parts: Parts) -> ActorError:
+    error = actor_error(message)
     if parts:
         with Attempt():
             error.__cause__ = unpack(parts)

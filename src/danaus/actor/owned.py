@@ -16,7 +16,13 @@ from danaus.actor.future import Future
 from danaus.actor.identity import HostRef, ProcessRef
 from danaus.actor.links import Link, Parts
 from danaus.actor.log_window import LogWindow
-from danaus.actor.process_messages import AdoptActor, Raised, SpawnActor, StopActor
+from danaus.actor.process_messages import (
+    AdoptActor,
+    PortRaised,
+    Raised,
+    SpawnActor,
+    StopActor,
+)
 from danaus.actor.supervision_messages import MeshOwned, ProcessName
 from danaus.core.errors import ActorError, SupervisionError
 from danaus.core.extent import Extent
@@ -311,7 +317,7 @@ class _All:
         self._one(None)
 
     def raised(self, message: Raised, parts: Parts) -> None:
-        self._one(ActorError(message.actor, message.endpoint, message.exception, message.traceback))
+        self._one(actor_error(message))
 
     def gone(self, why: str, fault: Fault | None) -> None:
         self._one(supervision_error(self._mesh.name, why, fault))
@@ -334,6 +340,11 @@ def supervision_error(actor: str, why: str, fault: Fault | None) -> SupervisionE
         signal=fault.signal,
         log_tail=fault.log_tail,
     )
+
+
+def actor_error(message: Raised | PortRaised) -> ActorError:
+    """Return what a caller is told of an endpoint that raised (A-4)."""
+    return ActorError(message.actor, message.endpoint, message.exception, message.traceback)
 
 
 def host_of(ref: ProcessRef) -> HostRef:

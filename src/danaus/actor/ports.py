@@ -24,11 +24,11 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 from danaus.actor.future import Future
 from danaus.actor.identity import ProcessRef
 from danaus.actor.links import Parts, Peer
-from danaus.actor.owned import supervision_error
+from danaus.actor.owned import actor_error, supervision_error
 from danaus.actor.portable import packed_exception, unpacked
 from danaus.actor.process_messages import Gone, PortRaised, PortValue, Raised, Returned
 from danaus.actor.supervision_messages import ActorKey, ProcessName
-from danaus.core.errors import ActorError, ChannelClosed
+from danaus.core.errors import ChannelClosed
 from danaus.wire.codec import own, pack, unpack
 
 R = TypeVar("R")
@@ -284,7 +284,7 @@ class Arrival:
                 error = unpacked(self.parts, Exception) if self.parts else None
                 if as_is and error is not None:
                     raise error
-                raise _actor_error(self.message) from error
+                raise actor_error(self.message) from error
 
 
 class PortReceiver(Generic[R]):
@@ -355,7 +355,3 @@ class Channel(Generic[R]):
         number = runtime.ports.open(mailbox)
         ref = ProcessRef(runtime.info.process_id, "", "", "")
         return Port(ref, number), PortReceiver(mailbox, number, runtime)
-
-
-def _actor_error(message: PortRaised) -> ActorError:
-    return ActorError(message.actor, message.endpoint, message.exception, message.traceback)
