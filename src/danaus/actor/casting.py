@@ -4,7 +4,8 @@ Owns the first sender's side; who passes on is ``tree``'s decision, passing on i
 On the connections' loop.
 
 Invariants:
-    A message leaves this process ``DIRECT`` times at most, and ``FAN_OUT`` times if it is for more.
+    A message leaves this process ``DIRECT`` times at most, and ``FAN_OUT`` times if it is for more;
+        receivers that are started again by a policy, or are out of reach, are sent to besides.
     A-1: it carries its number for each receiver, whatever route it takes.
     A-4: each point comes out once: what comes after is dropped.
 """

@@ -1,6 +1,6 @@
 """Who owns what, who is told of a failure, and what ends before what (A-6, A-7).
 
-Pure: ``SupervisionMachine.handle(event)`` returns instructions; ``runtime`` carries them out.
+Pure: ``SupervisionMachine.handle(event)`` returns instructions; ``supervising`` carries them out.
 There is one machine in each process.  It knows the meshes that actors of this process (or its
 main program, the *root*) own, and the actors that live here.  Where an actor's own owner lives
 in another process, a failure that it does not handle leaves as ``PassUp``; one that reaches the

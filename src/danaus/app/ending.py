@@ -17,7 +17,7 @@ from danaus.app.events import Event
 from danaus.app.run_folder import RunFolder
 from danaus.app.run_lock import RunLock
 from danaus.app.watchdog import WATCHDOG_LOCK
-from danaus.core.errors import ChannelClosed, DanausError
+from danaus.core.errors import DanausError
 from danaus.core.journal import Journal
 from danaus.job.local import HOLDINGS
 from danaus.wire.address import Address
@@ -67,7 +67,7 @@ async def _end_host(host: HostHeld, secret: Secret, grace_s: float) -> str:
             session = await open_session(address, secret, open_limit_s=_OPEN_LIMIT_S)
             session.send([TO_AGENT.encode(ShutDown(grace_s))])
             await session.closed
-    except (DanausError, ChannelClosed, TimeoutError):
+    except (DanausError, TimeoutError):
         if agent is None:
             return ""
         agent.kill()

@@ -21,7 +21,7 @@ class Child(Protocol):
 
     @property
     def returncode(self) -> int | None:
-        """How it ended; None while it lives, or where only its parent knows."""
+        """How it ended, 0 where only its parent knows; None while it lives."""
 
     def kill(self) -> None:
         """SIGKILL it."""
@@ -30,7 +30,7 @@ class Child(Protocol):
         """SIGTERM it."""
 
     async def wait(self) -> int | None:
-        """Wait for its end; return ``returncode``."""
+        """Wait for its end; return how it ended, None where only its parent knows."""
 
 
 class FoundChild:

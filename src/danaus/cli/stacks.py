@@ -36,7 +36,7 @@ class StacksCommand:
 
 
 def run(arguments: list[str]) -> int:
-    """Show them; return the exit code: 1 if nothing could be seen."""
+    """Show them; return the exit code: 1 if there is nothing to show."""
     if wants_help(arguments):
         return show_help(StacksCommand, "stacks")
     asked = build(StacksCommand, read(arguments, StacksCommand, "stacks"), ("run",), "stacks")

@@ -186,9 +186,8 @@ def _go_on(given: Given) -> int:
     settings = resumed(before, flags)
     take_over = load(TrainCommand, overrides=_only(given, "take_over")).take_over
     with folder:
-        folder.hold(
-            take_over=take_over
-        )  # now rather than after torch is loaded: another controller may be alive
+        # Now rather than after torch is loaded: another controller may be alive.
+        folder.hold(take_over=take_over)
     if (end := read_end(folder)) is not None:
         print(f"{finished_words(end)}\nthere is nothing left to do")
         return 0

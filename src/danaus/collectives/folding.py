@@ -4,7 +4,8 @@ Owns the buffers of one process's partial sums.  ``LeafFolder`` keeps the order 
 ``LeafSum`` adds them up as they come.
 
 Invariants:
-    T-4: the additions are those of the tree, whatever run of leaves this process holds.
+    T-4: those of ``LeafFolder`` are the additions of the tree, whatever run of leaves this process
+    holds.
     Memory: two buffers per level at most (one, where the run is a whole subtree), kept from
     step to step.
 """
