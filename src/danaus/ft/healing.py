@@ -28,13 +28,12 @@ from danaus.ft.steps_ahead import Fetched, StepsAhead
 from danaus.ft.transfer import Fetch, FetchReport, Room
 from danaus.ft.work import Work, numbers_of
 from danaus.quorum.messages import Announcement, Epoch, MemberId
+from danaus.quorum.repairs import REPAIR_LIMIT_S
 from danaus.wire.address import Address
 from danaus.wire.blocking import PeerListener
 from danaus.wire.secret import Secret
 
 LEARN_LIMIT_S = 600.0
-AHEAD_LIMIT_S = 60.0
-"""So long gradients are kept for a replica that is being repaired, if nobody asks for them."""
 FEW_STEPS = 8
 """A donor goes on while a learner loads if it has room for its state and so many gradients."""
 
@@ -108,7 +107,7 @@ class Healer:
             self._server.log.begin_ahead(
                 told.lineage_term,
                 step,
-                until=Deadline.after(AHEAD_LIMIT_S),
+                until=Deadline.after(REPAIR_LIMIT_S),
                 free_bytes=self._loan_bytes(),
             )
 

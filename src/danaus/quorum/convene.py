@@ -246,10 +246,10 @@ def _on_learners(learners: list[Incarnation], agreement: Agreement, chosen: Scho
     if agreement.diverged:
         prints = ", ".join(f"{name} has {fp}" for name, fp in agreement.diverged.items())
         return f"fingerprints of step {agreement.step} differ ({prints}): {names} learns anew"
-    apart = chosen.trailing and len(chosen.trailing) == len(learners)
-    ahead = " while the others go on" if apart else f", the others {chosen.reason}"
-    ahead = ahead if apart or chosen.reason else ""
-    return f"{names} learns step {agreement.step}{ahead}" if names else ""
+    meanwhile = f", the others {chosen.reason}" if chosen.reason else ""
+    if chosen.trailing and len(chosen.trailing) == len(learners):
+        meanwhile = " while the others go on"
+    return f"{names} learns step {agreement.step}{meanwhile}" if names else ""
 
 
 def _note_divergence(s: Situation, agreement: Agreement) -> None:

@@ -22,7 +22,7 @@ from danaus.quorum.roster import Process, incarnation_of
 from danaus.quorum.situation import Situation
 
 REPAIR_LIMIT_S = 60.0
-"""So long gradients are kept for a replica that is being repaired."""
+"""So long gradients are kept for a replica that is being repaired; here and at each member."""
 
 
 def renounce(s: Situation, member: MemberId, reason: str) -> None:

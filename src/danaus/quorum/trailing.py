@@ -105,9 +105,11 @@ def school(
 def _lesson_s(s: Situation, of: Incarnation) -> float:
     """Return how long it will take to learn a member's state; 0: nothing is known of that."""
     reports = s.roster.reports(of)
-    seen_s = s.lessons.took_s or max((report.lesson_s for report in reports), default=0.0)
-    size = max((report.state_bytes for report in reports), default=0)
-    return seen_s + ROUND_S if seen_s else size and size / ASSUMED_BYTES_PER_S + ROUND_S
+    fetched_s = s.lessons.took_s or max((report.lesson_s for report in reports), default=0.0)
+    if not fetched_s:
+        num_bytes = max((report.state_bytes for report in reports), default=0)
+        fetched_s = num_bytes / ASSUMED_BYTES_PER_S
+    return fetched_s + ROUND_S if fetched_s else 0.0
 
 
 def carried(

@@ -33,8 +33,8 @@ def watch_processes(s: Situation) -> None:
     for member, process in living:
         of = incarnation_of(member)
         if is_spared(s, process):
-            pass
-        elif not s.roster.is_newest(of):
+            continue  # not fenced so far, and not now
+        if not s.roster.is_newest(of):
             s.fence(process, f"replaced by {of[0]}#{s.roster.newest[of[0]]}")
         elif (loss := s.roster.loss(of)) and not s.roster.ends_in_order(of):
             s.fence(process, f"its replica {loss}")
