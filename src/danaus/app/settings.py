@@ -322,8 +322,7 @@ def saved(folder: RunFolder) -> RunConfig:
         settings = training_of(load(DemoConfig, toml=folder.config_path))
     else:
         settings = load(RunConfig, toml=folder.config_path)
-    crew = read_crew(folder.control)
-    return settings if crew is None else replace(settings, replicas=len(crew.places))
+    return _with_crew(folder, settings)
 
 
 def as_it_runs(folder: RunFolder) -> RunConfig:
@@ -332,7 +331,11 @@ def as_it_runs(folder: RunFolder) -> RunConfig:
     Raises:
         ConfigError: They are damaged, or were never written.
     """
-    settings = load(RunConfig, toml=folder.running_path)
+    return _with_crew(folder, load(RunConfig, toml=folder.running_path))
+
+
+def _with_crew(folder: RunFolder, settings: RunConfig) -> RunConfig:
+    """Return settings with as many replicas as the run was last told to have."""
     crew = read_crew(folder.control)
     return settings if crew is None else replace(settings, replicas=len(crew.places))
 
