@@ -84,13 +84,13 @@ class Replica:
         self.shared: Any = None
         register = self.manager.register_state_dict_fn
 
-        def listen(key: str, load: Any, get: Any) -> None:
+        def listen(key: str, load: Any, get: Any, **how: Any) -> None:
             def loaded(state: Any) -> None:
                 load(state)
                 self.say(f"loaded {key} {self.manager.current_step()}")
 
             self.shared = get if key == "outer" else self.shared
-            register(key, loaded, get)
+            register(key, loaded, get, **how)
 
         self.manager.register_state_dict_fn = listen  # type: ignore[method-assign]
         self.vote, self.manager.should_commit = self.manager.should_commit, self.settle  # type: ignore[method-assign]
