@@ -192,6 +192,7 @@ def test_a_killed_controller_takes_all_along_and_a_resumed_run_ends_with_the_sam
     assert resumed["step"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_detached_workers_go_on_to_the_end_without_their_controller(
     paced, controlled, undisturbed, tmp_path
@@ -222,6 +223,7 @@ def checkpoint_sha256(run):
     return trainer.sha256()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_a_new_controller_that_adopts_nothing_ends_what_a_detached_one_left_and_resumes(
     paced, controlled, undisturbed, tmp_path

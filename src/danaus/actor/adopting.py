@@ -294,7 +294,10 @@ class Takeover:
         return KeptBudget(name, policy, self._before.budgets.get(name), write=self._write_budget)
 
     def _write_budget(self, used: BudgetUsed) -> None:
-        self._runtime.io.post(self._runtime.supervisor.record.budget, self._job, used)
+        # Not left to the loop: the start that follows would be counted by nobody who comes after.
+        record = self._runtime.supervisor.record
+        record.budget(self._job, used)
+        self._runtime.io.post(record.look, self._job)
 
 
 class KeptBudget(RestartBudget):

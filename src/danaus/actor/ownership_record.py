@@ -91,8 +91,16 @@ class OwnershipRecord:
             self._write(job, MeshNoted(mesh_id, notes))
 
     def budget(self, job: str, used: BudgetUsed) -> None:
-        """A restart budget was drawn upon."""
-        self._write(job, used)
+        """A restart budget was drawn upon: on the disk when this returns; from any thread."""
+        log = self._logs.get(job)
+        if log is not None:
+            log.record(used)
+
+    def look(self, job: str) -> None:
+        """See whether what was written from another thread could be written."""
+        log = self._logs.get(job)
+        if log is not None:
+            self._look(log)
 
     def host(self, job: str, entry: HostHeld | HostLetGo) -> None:
         """A host works for a job, or does no more."""
