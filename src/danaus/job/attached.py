@@ -12,10 +12,8 @@ from danaus.actor.adopting import Takeover
 from danaus.actor.attached_host import HostTerms
 from danaus.actor.attaching import AttachedHosts
 from danaus.actor.mesh import HostMesh
-from danaus.actor.process_runtime import get_runtime
 from danaus.core.errors import ConfigError
-from danaus.core.extent import Extent
-from danaus.job.local import HOLDINGS, JobState
+from danaus.job.local import JobState, takeover_of
 from danaus.wire.address import Address
 
 
@@ -73,22 +71,13 @@ class AttachedJob:
         Raises:
             ConfigError: ``apply`` was not called.
         """
-        hosts = self._joined().refs
-        left = self._takeover.left() if self._takeover is not None else ()
-        return JobState(
-            HostMesh(Extent(("hosts",), (len(hosts),)).region(), hosts),
-            {each.name: each for each in left},
-        )
+        return JobState.of(self._joined().refs, self._takeover)
 
     def _new_takeover(self) -> Takeover | None:
         if self._terms.run_dir is None:
             return None
-        path = self._terms.run_dir / "control" / HOLDINGS
-        if not self._terms.detached:
-            path.unlink(missing_ok=True)  # what it told of has ended, or ends now
-            return None
-        takeover = Takeover(path, get_runtime())
-        if not self.adopts:
+        takeover = takeover_of(self._terms.run_dir, detached=self._terms.detached)
+        if takeover is not None and not self.adopts:
             takeover.forget()
         return takeover
 

@@ -47,6 +47,22 @@ class JobState:
     hosts: HostMesh
     left: Mapping[str, LeftProcs] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, hosts: tuple[HostRef, ...], takeover: Takeover | None) -> Self:
+        """Return the state of a job on these hosts, with what was left on them."""
+        left = takeover.left() if takeover is not None else ()
+        mesh = HostMesh(Extent(("hosts",), (len(hosts),)).region(), hosts)
+        return cls(mesh, {each.name: each for each in left})
+
+
+def takeover_of(run_dir: Path, *, detached: bool) -> Takeover | None:
+    """Return a controller's turn at a run; None: the run ends with its controller."""
+    path = run_dir / "control" / HOLDINGS
+    if not detached:
+        path.unlink(missing_ok=True)  # what it told of has ended, or ends now
+        return None
+    return Takeover(path, get_runtime())
+
 
 class LocalJob:
     """N hosts on this machine.
@@ -110,7 +126,7 @@ class LocalJob:
         runtime = get_runtime()
         try:
             options = self._options = self._new_options()
-            takeover = self._takeover = self._new_takeover(options)
+            takeover = self._takeover = takeover_of(options.run_dir, detached=self._detached)
             bind, name = self.bind, takeover.controller_name if takeover else "controller"
             self._job = runtime.connections.join(
                 Secret.load(options.secret_path),
@@ -130,13 +146,6 @@ class LocalJob:
             if not self._hosts:
                 self._end(keep_found=True)
         return self
-
-    def _new_takeover(self, options: HostOptions) -> Takeover | None:
-        path = options.run_dir / "control" / HOLDINGS
-        if not self._detached:
-            path.unlink(missing_ok=True)  # what it told of has ended, or ends now
-            return None
-        return Takeover(path, get_runtime())
 
     def _find_or_start(self, known: Mapping[str, HostHeld]) -> tuple[HostRef, ...]:
         """Adopt the agents that live and answer, and start the others."""
@@ -170,9 +179,7 @@ class LocalJob:
         """
         if not self._hosts:
             raise ConfigError(what="state() of a job that does not run", to_do="call apply() first")
-        hosts = HostMesh(Extent(("hosts",), (self._num_hosts,)).region(), self._hosts)
-        left = self._takeover.left() if self._takeover is not None else ()
-        return JobState(hosts, {each.name: each for each in left})
+        return JobState.of(self._hosts, self._takeover)
 
     @property
     def takeover(self) -> Takeover | None:
