@@ -46,7 +46,7 @@ class Inherited:
     @property
     def host(self) -> int:
         """Place of the host where it lives."""
-        return host_of(self.left.held.processes[0].process_id)
+        return host_place(self.left.held.processes[0].process_id)
 
     def adopt_workers(self) -> Any:
         """Own the worker in each process from now on; the processes were adopted before.
@@ -135,7 +135,7 @@ def note_name(procs: ProcMesh, name: str, *, incarnation: int) -> None:
     note(procs, **{_NAME: name, _INCARNATION: str(incarnation)})
 
 
-def host_of(process_id: str) -> int:
+def host_place(process_id: str) -> int:
     """Return the place of the host that a process id names: ``host2/...`` is 2."""
     return int(process_id.partition("/")[0].removeprefix("host"))
 

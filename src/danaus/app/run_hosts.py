@@ -19,7 +19,7 @@ from danaus.actor.mesh import HostMesh
 from danaus.actor.process_runtime import get_runtime
 from danaus.app.crew_plan import next_host
 from danaus.app.events import Event
-from danaus.app.inheritance import Inheritance, host_of
+from danaus.app.inheritance import Inheritance, host_place
 from danaus.app.run_folder import RunFolder
 from danaus.app.settings import RunConfig
 from danaus.core.errors import AddressRefused, ConfigError, SupervisionError
@@ -121,7 +121,7 @@ class RunHosts:
         """Hear of a failure: a host may be lost with it."""
         if failure.kind != "host_lost":
             return
-        for rank in sorted({host_of(each) for each in failure.process_ids}):
+        for rank in sorted({host_place(each) for each in failure.process_ids}):
             self._lose(rank, failure.reason)
 
     def _lose(self, rank: int, reason: str) -> None:
