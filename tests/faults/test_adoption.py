@@ -23,10 +23,11 @@ LIMIT_S = 20.0
 SRC = Path(__file__).parents[2] / "src"
 
 CONTROLLER = """
-import json, sys, threading
+import asyncio, json, sys, threading, time
 sys.path.insert(0, sys.argv[1])
 from danaus.actor import Actor, Restart, endpoint
 from danaus.actor.adopting import note
+from danaus.actor.process_runtime import get_runtime
 from danaus.job import LocalJob
 
 class Counter(Actor):
@@ -62,7 +63,8 @@ def main():
     counters.initialized.get(20)
     value = counters.slice(hosts=0, r=0).add.call_one(1).get(20)
     budget = job.takeover.budget("b", Restart(intensity=2))
-    used = budget.decide((0,), 1, __import__("time").monotonic()).restart
+    budget.decide((0,), 1, time.monotonic())
+    get_runtime().io.run(asyncio.sleep(0), 20)  # it is written down by the connections' loop
     print(json.dumps({"pids": procs.pids(), "agents": job.agent_pids(), "value": value}),
           flush=True)
     for line in sys.stdin:
@@ -247,6 +249,7 @@ def test_controllers_are_killed_one_after_the_other(controller, again):
     job = again()
     procs, counters = adopted(job)
     assert counters.slice(hosts=0, r=0).add.call_one(1).get(LIMIT_S) == 3
+    procs.initialized.get(LIMIT_S)  # the call heard of one host only
     assert procs.pids() == first.pids
     assert job.takeover.generation == 3
     budget = job.takeover.budget("b", Restart(intensity=2))
