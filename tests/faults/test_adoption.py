@@ -23,11 +23,10 @@ LIMIT_S = 20.0
 SRC = Path(__file__).parents[2] / "src"
 
 CONTROLLER = """
-import asyncio, json, sys, threading, time
+import json, sys, threading, time
 sys.path.insert(0, sys.argv[1])
 from danaus.actor import Actor, Restart, endpoint
 from danaus.actor.adopting import note
-from danaus.actor.process_runtime import get_runtime
 from danaus.job import LocalJob
 
 class Counter(Actor):
@@ -64,7 +63,6 @@ def main():
     value = counters.slice(hosts=0, r=0).add.call_one(1).get(20)
     budget = job.takeover.budget("b", Restart(intensity=2))
     budget.decide((0,), 1, time.monotonic())
-    get_runtime().io.run(asyncio.sleep(0), 20)  # it is written down by the connections' loop
     print(json.dumps({"pids": procs.pids(), "agents": job.agent_pids(), "value": value}),
           flush=True)
     for line in sys.stdin:
