@@ -21,6 +21,7 @@ UNNOTICED = ("clock_jump", "slow", "disk_full", "kill_nursery")
 """Kinds that nobody has to be blamed for."""
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_small_campaign_ends_with_the_undisturbed_bits_and_blames_nobody_else(tmp_path):
     settings = CampaignConfig(

@@ -58,6 +58,7 @@ INSIDE = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_victim_strikes_itself_in_the_step_that_was_named_or_when_it_is_asked(
     paced, undisturbed, tmp_path

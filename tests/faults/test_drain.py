@@ -69,6 +69,7 @@ def test_a_worker_and_a_host_that_get_sigterm_leave_after_their_step(paced, undi
         assert going.result(120).sha256 == undisturbed(run)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_the_last_member_writes_a_checkpoint_before_it_ends(paced, undisturbed, tmp_path):
     run = paced(Shape(replicas=1, ranks=2, leaves=3, steps=24))

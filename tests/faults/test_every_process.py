@@ -107,6 +107,7 @@ def test_training_goes_on_whatever_is_killed_or_stopped(paced, undisturbed, tmp_
     assert not watch.events(Event.RUN_RESUMED), "somebody was always alive"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_all_workers_killed_at_once_resume_from_the_checkpoint(paced, undisturbed, tmp_path):
     run = paced()

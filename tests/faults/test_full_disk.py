@@ -44,6 +44,7 @@ class _Noted(Observer):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_a_run_goes_on_without_room_on_its_disk_whoever_dies_meanwhile(
     small_disk, tmp_path, undisturbed

@@ -31,6 +31,7 @@ hold for it; one rank in the reduction, where the same rank of the other replica
 who is about to ask for the next quorum when another was evicted; between vote and commit."""
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_whoever_is_stopped_is_evicted_alone(tmp_path, undisturbed):
     shape = Shape(replicas=3, ranks=2, leaves=7, steps=100)

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 SLOW = Link(delay_s=0.05, loss=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_hosts_that_do_not_reach_each_other_or_are_slow_or_crash(tmp_path, undisturbed):
     with lab_run(tmp_path, 3) as run:

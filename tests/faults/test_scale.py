@@ -52,6 +52,7 @@ def test_three_five_two_and_the_same_bits(paced, undisturbed, tmp_path):
         assert going.result(120).sha256 == undisturbed(run)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_run_that_is_resumed_has_the_replicas_that_it_was_scaled_to(paced, undisturbed, tmp_path):
     run = paced(Shape(replicas=1, leaves=3, steps=60))

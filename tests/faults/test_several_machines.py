@@ -46,6 +46,7 @@ def back(watch, host, times=1):
     watch.until(f"{host} to be joined again", joined, 60)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_killed_and_a_hung_host_come_back_and_the_bits_are_those_of_an_undisturbed_run(
     tmp_path, undisturbed

@@ -48,6 +48,7 @@ def run_of(path, slow, **straggler):
     return small_run(path, SHAPE, observers={**observers, "replica-1": (slow,)}, straggler=config)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_one_that_computes_slowly_is_named(tmp_path, undisturbed):
     run = run_of(tmp_path / "run", Forward(5 * FORWARD_S))

@@ -77,6 +77,7 @@ def test_members_take_steps_while_a_learner_loads_and_wait_once(run, undisturbed
     assert {line["step"] for line in watch.events(Event.STEP_DISCARDED)} == {3}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_members_wait_for_a_learner_that_is_quicker_than_what_it_saves(run, undisturbed):
     with running(run(hold_share=100.0)) as going:

@@ -47,7 +47,7 @@ def run(arguments: list[str]) -> int:
     folder = RunFolder.open(asked.run)
     where = os.path.relpath(folder.path)
     if not RunLock(folder.path).is_free:
-        print(Door(folder).ask(Stop("danaus stop")).words, flush=True)
+        print(_ask_to_stop(folder, where), flush=True)
         _until_free(folder)
         print(f"stopped; go on with: danaus train --resume {where}")
         return 0
@@ -56,6 +56,19 @@ def run(arguments: list[str]) -> int:
         found = end_what_is_left(folder, "danaus stop", grace_s=asked.grace_s)
     print(f"ended {', '.join(found)}" if found else f"nothing of {where} runs")
     return 0
+
+
+def _ask_to_stop(folder: RunFolder, where: str) -> str:
+    try:
+        return Door(folder).ask(Stop("danaus stop")).words
+    except DeadlinePassed as late:
+        pid, _ = RunLock(folder.path).holder()
+        raise ConfigError(
+            f"the run's controller (pid {pid}) does not answer: {late}",
+            "it hangs, or is stopped",
+            f"kill -CONT {pid}; or let another take its place, which can be stopped: "
+            f"danaus train --resume {where} --take-over",
+        ) from late
 
 
 def _until_free(folder: RunFolder) -> None:

@@ -26,6 +26,7 @@ def measured(tmp_path, *rows):
     return by_row, output.getvalue()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_deaths_and_votes_are_measured(tmp_path):
     (kill, vote, first), text = measured(tmp_path, "kill", "vote", "first_step")

@@ -23,6 +23,7 @@ def finish(command: Command) -> str:
     return sha256_in(command.text)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_run_is_struck_by_its_own_plan_by_two_commands_and_by_a_replay(tmp_path: Path) -> None:
     text(tmp_path)
