@@ -58,10 +58,20 @@ class DebugController(Actor):
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
         self._sessions: dict[int, _Session] = {}
+        self._entered = asyncio.Event()
 
     @concurrent_endpoint
-    async def breakpoints(self) -> list[Breakpoint]:
-        """Return who stands at a breakpoint now."""
+    async def breakpoints(self, limit_s: float = 0.0) -> list[Breakpoint]:
+        """Return who stands at a breakpoint.
+
+        Args:
+            limit_s: How long to wait for the first, should nobody stand at one now.
+        """
+        if not self._sessions and limit_s > 0:
+            self._entered.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(limit_s):
+                    await self._entered.wait()
         return [session.at for session in self._sessions.values()]
 
     @concurrent_endpoint
@@ -91,6 +101,7 @@ class DebugController(Actor):
         """An actor has come to a breakpoint."""
         number = next(self._numbers)
         self._sessions[number] = _Session(Breakpoint(number, process_id, actor, where))
+        self._entered.set()
         return number
 
     @concurrent_endpoint

@@ -109,10 +109,8 @@ def stop_at(asker, endpoint_name: str, k: int):
     """Call an endpoint that stops; return the call, the debugger and the breakpoint."""
     debugger = debug_controller()
     call = getattr(asker, endpoint_name).call_one(k)
-    found = []
-    while not found:
-        found = debugger.breakpoints.call_one().get(LIMIT_S)
-    return call, debugger, found[0]
+    (at,) = debugger.breakpoints.call_one(LIMIT_S).get(2 * LIMIT_S)
+    return call, debugger, at
 
 
 def test_a_breakpoint_waits_for_someone_to_look_and_goes_on(one):
