@@ -110,7 +110,8 @@ def test_a_disk_that_is_filled_on_purpose_has_room_again(small_disk, tmp_path, u
     assert (strike["target"], strike["kind"]) == ("replica-0", "disk_full")
     assert not watch.events(Event.PROCESS_EXITED) + watch.events(Event.REPLICA_FAILED)
     rooms = [line["room"] for line in journal.read(noted)]
-    assert min(rooms) == 0 < rooms[-1]
+    # Whoever was writing when it was filled deletes what has no end, so a little is free.
+    assert min(rooms) < rooms[0] // 10 < rooms[-1]
     told = verify(merge(run.folder.ledger_paths()))
     assert told.ok, told.problems
     assert told.num_steps == 16

@@ -100,8 +100,8 @@ class StateServer:
         self._clock = clock or MonotonicClock()
         self._room = SnapshotRoom(room_bytes)
         self.log = StepLog(self._room)
-        self._nudge = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._lock = threading.Lock()  # guards what follows
+        self._nudge = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # -1: the thread has ended
         self._snapshots: dict[int, Snapshot] = {}
         self._ended: list[Snapshot] = []
         self._newest = -1
@@ -166,14 +166,15 @@ class StateServer:
         with self._lock:
             self._snapshots[step] = snapshot
             self._newest = max(self._newest, step)
-        os.eventfd_write(self._nudge, 1)
+            self._wake()
         num_bytes = sum(facts.num_bytes for facts in snapshot.manifest.tensors)
         return Published(step, num_bytes, snapshot.buffer is not None)
 
     def add(self, applied: LoggedStep) -> None:
         """Keep a step that was applied, if there is a learner to keep it for."""
         self.log.add(applied)
-        os.eventfd_write(self._nudge, 1)
+        with self._lock:
+            self._wake()
 
     def keep(self, steps: Collection[int], *, ahead: bool = False) -> None:
         """Stop serving all states but copies of these.
@@ -196,10 +197,9 @@ class StateServer:
         with self._lock:
             ended = [self._snapshots.pop(each) for each in steps if each in self._snapshots]
             self._ended += ended
-        if ended:
-            os.eventfd_write(self._nudge, 1)
+            serving = bool(ended) and self._wake()
         for snapshot in ended:
-            if not snapshot.released.wait(_RELEASE_LIMIT_S):
+            if serving and not snapshot.released.wait(_RELEASE_LIMIT_S):
                 raise InternalError("H-2", f"step {snapshot.step} is still being read")
             self._room.give_back(snapshot)
 
@@ -207,10 +207,16 @@ class StateServer:
         """End all transfers and the thread; may be called twice."""
         self._listener.on_hello(HELLO_PREFIX, None)
         with self._lock:
-            was_closed, self._closed = self._closed, True
-        if not was_closed:
-            os.eventfd_write(self._nudge, 1)
-            self._thread.join(_RELEASE_LIMIT_S)
+            self._closed = True
+            self._wake()
+        self._thread.join(_RELEASE_LIMIT_S)
+
+    def _wake(self) -> bool:
+        """Have the thread look, under the lock; return False where it has ended."""
+        if self._nudge < 0:
+            return False
+        os.eventfd_write(self._nudge, 1)
+        return True
 
     # -- on the thread ------------------------------------------------------------------------
 
@@ -224,7 +230,7 @@ class StateServer:
         with self._lock:
             if not self._closed:
                 self._arrived.append((stream, wanted, self._clock.now() + PATIENCE_S))
-                os.eventfd_write(self._nudge, 1)
+                self._wake()
                 return
         stream.close()
 
@@ -240,10 +246,12 @@ class StateServer:
                     self._serve(self._learners[fd], event, poller)
         for learner in list(self._learners.values()):
             self._drop(learner, poller)
+        with self._lock:
+            os.close(self._nudge)
+            self._nudge = -1
         self._let_go(poller)
         for stream, _, _ in self._arrived:
             stream.close()
-        os.close(self._nudge)
 
     def _turn(self, poller: select.poll) -> float | None:
         """Do what others asked for; return how long to wait at most, in milliseconds."""

@@ -197,6 +197,15 @@ def test_withdrawing_ends_a_transfer_and_lets_the_memory_go(donors, secret):
         )
 
 
+def test_whoever_has_a_closed_server_may_go_on_using_it(donors, secret):
+    (site,) = donors(1)
+    site.server.publish(5, state())
+    site.close()
+    site.server.publish(6, state())
+    site.server.withdraw(5, 6)
+    site.close()
+
+
 def test_serving_is_told_once_for_each_learner(donors, secret):
     (site,) = donors(1)
     served = []
