@@ -25,11 +25,13 @@ import msgspec
 
 from danaus.actor import agent_messages as talk
 from danaus.actor import nursery_messages, procfs
-from danaus.actor.agent_files import keep_bootstrap, new_block, remove_leftovers
+from danaus.actor.agent_breakpoints import Breakpoints
+from danaus.actor.agent_files import keep_address, keep_bootstrap, new_block, remove_leftovers
 from danaus.actor.agent_owners import Owners
 from danaus.actor.agent_reports import AgentSession, Reports
 from danaus.actor.agent_workers import Worker, WorkerTable
 from danaus.actor.binding import places, read_topology
+from danaus.actor.debug_messages import ToAgentOfBreakpoints
 from danaus.actor.log_tail import LogFollower, log_path
 from danaus.actor.nursery_client import NurseryClient
 from danaus.actor.pid_registry import PidRegistry
@@ -73,6 +75,7 @@ class HostAgent:
         self._leaving = ""
         self._topology = read_topology()
         self._owners = Owners(self._workers, self._secret, self._tasks)
+        self._breakpoints = Breakpoints(self._workers, self.note)
         self._attendance = Attendance(
             self._workers, self._tasks, end=self._ending.set, note=self.note
         )
@@ -129,6 +132,7 @@ class HostAgent:
         self._workers.nursery.start()
 
     def _say_ready(self) -> None:
+        keep_address(self._settings.folder, self._address)
         if self._settings.ready_fd >= 0:
             os.write(self._settings.ready_fd, self._address.encode() + b"\n")
             os.close(self._settings.ready_fd)
@@ -174,6 +178,7 @@ class HostAgent:
     def _forget(self, peer: AgentSession) -> None:
         self._sessions.discard(peer)
         self._attendance.left(peer)
+        self._breakpoints.forget(peer)
         for worker in self._workers:
             worker.watchers.discard(peer)
             worker.log_readers.discard(peer)
@@ -223,6 +228,8 @@ class HostAgent:
                 self._tasks.start(self._take_stacks(peer), "taking stacks")
             case talk.ShutDown():
                 self._tasks.start(self._shut_down(message.grace_s), "shutting down")
+            case _ if isinstance(message, ToAgentOfBreakpoints):
+                self._breakpoints.obey(peer, message)
 
     def _watch(self, peer: AgentSession, process_id: str) -> None:
         worker = self._workers.get(process_id)

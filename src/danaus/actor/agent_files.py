@@ -11,10 +11,27 @@ from danaus.actor.agent_messages import AgentSettings
 from danaus.core.whole_file import WholeFile
 from danaus.wire.position import PositionBlock
 
+_ADDRESS = "address"
+
+
+def keep_address(folder: str, address: str) -> None:
+    """Lay down where the agent listens, for those who look for it on this machine."""
+    with contextlib.suppress(OSError):  # a full disk must not end a host
+        WholeFile(Path(folder) / _ADDRESS, durable=False).write(address.encode())
+
+
+def kept_address(folder: str) -> str:
+    """Return where the agent of a folder listens; empty: it has not said so."""
+    try:
+        return WholeFile(Path(folder) / _ADDRESS).read().decode()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
 
 def remove_leftovers(settings: AgentSettings) -> None:
     """Remove the files of workers that ended with an earlier agent of this host."""
     left = [
+        Path(settings.folder) / _ADDRESS,
         *Path(settings.folder).glob("*.position"),
         *Path(settings.folder).glob("*.bootstrap"),
         *Path(settings.sockets).glob(f"{settings.host}-w*-*"),

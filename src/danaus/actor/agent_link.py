@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from danaus.actor import agent_messages as talk
+from danaus.actor.debug_messages import NoticeForPeople
 from danaus.actor.identity import HostRef
 from danaus.core.errors import ChannelClosed, DanausError, DeadlinePassed
 from danaus.wire.address import Address
@@ -67,6 +68,9 @@ class AgentListener(Protocol):
 
     def stop_asked(self) -> None:
         """The agent wants this process, a worker of its, to end."""
+
+    def notice_for_people(self, text: str) -> None:
+        """Whoever sits before this program should know."""
 
 
 @dataclass(frozen=True)
@@ -247,5 +251,7 @@ class AgentLink:
                 self._listener.owner_replaced(message, self.host)
             case talk.StopWorker():
                 self._listener.stop_asked()
+            case NoticeForPeople(text):
+                self._listener.notice_for_people(text)
             case _:
                 pass  # a welcome, beats, positions: that something came is all they say here

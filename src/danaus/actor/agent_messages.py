@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from danaus.actor.binding import Binding
+from danaus.actor.debug_messages import FromAgentOfBreakpoints, ToAgentOfBreakpoints
 from danaus.wire.codec import Codec
 from danaus.wire.lifecycle import KillProcess, PositionsSeen, ProcessExited, WatchProcess
 
@@ -267,6 +268,7 @@ ToAgent = (
     | EndUnattended
     | TakeStacks
     | ShutDown
+    | ToAgentOfBreakpoints
     | WatchProcess
     | KillProcess
 )
@@ -281,6 +283,7 @@ FromAgent = (
     | StopWorker
     | HostLeaving
     | StacksTaken
+    | FromAgentOfBreakpoints
     | ProcessExited
     | PositionsSeen
 )

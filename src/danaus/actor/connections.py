@@ -161,9 +161,18 @@ class Connections:
             return ProcessRef(info.process_id, info.agent_address, "", job)
         return ProcessRef(info.process_id, "", found.address, job)
 
+    async def doors(self) -> list[tuple[Address, Secret]]:
+        """Return where the host agents listen that this process has to do with, and the key."""
+        found = ((link.host, self._jobs.get(link.host.job)) for link in self._agents.values())
+        return [(Address.parse(h.agent_address), job.secret) for h, job in found if job is not None]
+
     def address_of(self, job: str) -> str:
         """Return where this process listens for a job."""
         return self._job(job).address
+
+    def secret_of(self, job: str) -> Secret:
+        """Return the secret of a job that this process takes part in."""
+        return self._job(job).secret
 
     def _job(self, job: str) -> Job:
         found = self._jobs.get(job)

@@ -18,7 +18,7 @@ def fault_of_exit(message: ProcessExited, time_s: float) -> Fault:
         kind = "exit"
     return Fault(
         kind=kind,
-        reason=_in_words(message),
+        reason=exit_words(message),
         exit_code=message.exit_code,
         signal=message.signal,
         log_tail=message.log_tail,
@@ -26,7 +26,8 @@ def fault_of_exit(message: ProcessExited, time_s: float) -> Fault:
     )
 
 
-def _in_words(message: ProcessExited) -> str:
+def exit_words(message: ProcessExited) -> str:
+    """Return in words how a process has ended."""
     if message.signal is not None:
         how = f"its process was ended by {message.signal}"
     elif message.exit_code is not None:

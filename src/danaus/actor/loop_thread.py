@@ -73,7 +73,7 @@ class LoopThread:
         """Run a coroutine on the loop; it is cancelled when the thread stops."""
         self.post(lambda: self.tasks.start(work, name))
 
-    def run(self, work: Coroutine[Any, Any, Any], limit_s: float) -> Any:
+    def run(self, work: Coroutine[Any, Any, Any], limit_s: float | None) -> Any:
         """Run a coroutine on the loop and wait for it, from another thread."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(limit_s)
 

@@ -307,6 +307,11 @@ class Runtime:
         if self._on_stop is not None:
             self._on_stop()
 
+    def notice_for_people(self, text: str) -> None:
+        """An agent has something for whoever sits before this program; nobody may."""
+        with contextlib.suppress(OSError, ValueError):
+            print(f"danaus: {text}", file=sys.stderr, flush=True)
+
     def make_controllers(self) -> None:
         """Make the actor that knows a job's controllers by name; only a controller is asked."""
         importlib.import_module("danaus.actor.controllers").make_controllers()

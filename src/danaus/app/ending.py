@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from danaus.actor.agent_messages import TO_AGENT, ShutDown
+from danaus.actor.agent_messages import ShutDown
+from danaus.actor.agent_talk import talk_to_agent
 from danaus.actor.found_process import FoundProcess
 from danaus.actor.holdings import HostHeld
 from danaus.actor.holdings_log import read_holdings
@@ -22,9 +23,7 @@ from danaus.core.journal import Journal
 from danaus.job.local import HOLDINGS
 from danaus.wire.address import Address
 from danaus.wire.secret import Secret
-from danaus.wire.session import open_session
 
-_OPEN_LIMIT_S = 3.0
 _END_LIMIT_S = 10.0
 
 
@@ -62,11 +61,10 @@ async def _end_host(host: HostHeld, secret: Secret, grace_s: float) -> str:
     """Have a host's agent end, with all workers; kill one of this machine that does not."""
     agent = FoundProcess.find(host.agent_pid, host.agent_started)
     try:
-        async with asyncio.timeout(grace_s + _END_LIMIT_S):
-            address = Address.parse(host.agent_address)
-            session = await open_session(address, secret, open_limit_s=_OPEN_LIMIT_S)
-            session.send([TO_AGENT.encode(ShutDown(grace_s))])
-            await session.closed
+        address = Address.parse(host.agent_address)
+        async with asyncio.timeout(grace_s + _END_LIMIT_S), talk_to_agent(address, secret) as talk:
+            talk.say(ShutDown(grace_s))
+            await talk.until_it_ends()
     except (DanausError, TimeoutError):
         if agent is None:
             return ""

@@ -8,14 +8,13 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from danaus.actor.agent_messages import FROM_AGENT, TO_AGENT, ProcessStacks, StacksTaken, TakeStacks
+from danaus.actor.agent_messages import ProcessStacks, StacksTaken, TakeStacks
+from danaus.actor.agent_talk import talk_to_agent
 from danaus.app.run_folder import RunFolder
 from danaus.core.errors import DanausError
 from danaus.wire.address import Address
 from danaus.wire.secret import Secret
-from danaus.wire.session import open_session
 
-_OPEN_LIMIT_S = 3.0
 _LIMIT_S = 10.0
 
 
@@ -51,18 +50,10 @@ async def _ask_all(agents: dict[str, str], secret: Secret) -> list[HostStacks]:
 
 async def _ask(host: str, agent: Address, secret: Secret) -> HostStacks:
     try:
-        async with asyncio.timeout(_LIMIT_S):
-            session = await open_session(agent, secret, open_limit_s=_OPEN_LIMIT_S)
-            try:
-                session.send([TO_AGENT.encode(TakeStacks())])
-                async for parts in session:
-                    told = FROM_AGENT.decode(parts[0], session.peer)
-                    if isinstance(told, StacksTaken):
-                        return HostStacks(host, told.processes)
-            finally:
-                await session.close()
+        async with asyncio.timeout(_LIMIT_S), talk_to_agent(agent, secret) as talk:
+            talk.say(TakeStacks())
+            return HostStacks(host, (await talk.hear_of(StacksTaken)).processes)
     except DanausError as error:
         return HostStacks(host, why=str(error))
     except TimeoutError:
         return HostStacks(host, why=f"its agent did not answer within {_LIMIT_S:g} s")
-    return HostStacks(host, why="its agent hung up")

@@ -47,6 +47,7 @@ COMMANDS = {
     "train": Command("train", "[PRESET] [--OPTION VALUE ...]", "train; without PRESET: list them"),
     "stop": Command("stop", "RUN", "end a run, also one without terminal or controller"),
     "stacks": Command("stacks", "RUN", "what every rank of a run is at, thread by thread"),
+    "debug": Command("debug", "[RUN|PID]", "attach to an actor that stands at a breakpoint()"),
     "chaos": Command("chaos", "RUN FAULT ... | --list", "strike a run that goes on, on purpose"),
     "scale": Command("scale", "RUN --replicas N", "more replicas, or fewer, while a run goes on"),
     "drain": Command("drain", "RUN REPLICA|HOST", "have a replica or a host leave after its step"),

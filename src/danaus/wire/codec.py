@@ -20,8 +20,9 @@ import io
 import operator
 import pickle
 import sys
+import types
 from collections.abc import Sequence
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import cloudpickle
 import msgspec
@@ -85,7 +86,7 @@ def pack(value: object) -> list[Buffer]:
             # Globals of __main__ are other things, or nothing, in the process that unpickles.
             if b"__main__" not in parts[0]:
                 return parts
-    return _dump(value, cloudpickle.Pickler)
+    return _dump(value, _ByValue)
 
 
 def unpack(parts: Sequence[Buffer]) -> Any:
@@ -174,6 +175,28 @@ def _dump(value: object, pickler_class: type[pickle.Pickler]) -> list[Buffer]:
     file = io.BytesIO()
     pickler_class(file, protocol=_PROTOCOL, buffer_callback=take).dump(value)
     return [file.getvalue(), *buffers]
+
+
+def _reduce_code(code: types.CodeType) -> Any:
+    """Reduce code as cloudpickle does, but let it say which file it is of.
+
+    Tracebacks and debuggers elsewhere then find its lines, where they have the file.
+    """
+    make, arguments, *rest = _CODE_BY_VALUE(code)
+    named = (code.co_filename if each == _NAMELESS else each for each in arguments)
+    return make, tuple(named), *rest
+
+
+_CODE_BY_VALUE = cloudpickle.Pickler.dispatch_table[types.CodeType]
+_NAMELESS = "<dynamic-code>"
+
+
+class _ByValue(cloudpickle.Pickler):  # type: ignore[misc]
+    """What is defined in ``__main__`` or in a function, by value."""
+
+    dispatch_table: ClassVar[Any] = collections.ChainMap(
+        {types.CodeType: _reduce_code}, cloudpickle.Pickler.dispatch_table
+    )
 
 
 _tensor_picklers: dict[type[pickle.Pickler], type[pickle.Pickler]] = {}

@@ -138,6 +138,11 @@ class Command:
         code = self._process.wait(max(0.1, deadline.remaining_s()))
         return code if code >= 0 else 128 - code
 
+    def type(self, keys: str) -> None:
+        """Press keys at the terminal."""
+        assert self._ours is not None
+        os.write(self._ours, keys.encode())
+
     def ctrl_c(self) -> None:
         """Press Ctrl-C: the terminal, or whoever stands in for it, signals the whole group."""
         if self._ours is not None and os.isatty(self._ours):

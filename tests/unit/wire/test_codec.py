@@ -5,7 +5,9 @@ from __future__ import annotations
 import copyreg
 import pickle
 import sys
+import traceback
 import types
+from collections.abc import Callable
 
 import cloudpickle
 import msgspec
@@ -123,6 +125,20 @@ def test_functions_and_local_classes_go_by_value() -> None:
     assert len(parts) == 2  # out of band all the same
     function, thing = unpack(carried(parts))
     assert (function(2), thing.add(2), thing.array[7]) == (10, 7, 7)
+
+
+def test_what_goes_by_value_still_says_which_file_it_is_of() -> None:
+    def outer() -> Callable[[], int]:
+        def inner() -> int:
+            raise LookupError
+
+        return inner
+
+    arrived = unpack(pack(outer))
+    assert arrived.__code__.co_filename == arrived().__code__.co_filename == __file__
+    with pytest.raises(LookupError) as raised:
+        arrived()()
+    assert "raise LookupError" in "".join(traceback.format_exception(raised.value))
 
 
 def test_what_stands_in_main_goes_by_value() -> None:
