@@ -12,7 +12,9 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import functools
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -40,6 +42,39 @@ def subtree(place: int, num_members: int) -> list[int]:
     return found
 
 
+class Way(NamedTuple):
+    """Whom one member hears of whom from.
+
+    Args:
+        direct: Whether all send to each other.
+        below: The peers that it hears from first, and tells last.
+        above: Whom it tells in between; nobody at the top.
+        expected: Whose payloads each peer's message holds.
+    """
+
+    direct: bool
+    below: tuple[str, ...]
+    above: str | None
+    expected: Mapping[str, frozenset[str]]
+
+
+@functools.lru_cache(maxsize=64)
+def way(me: str, others: frozenset[str]) -> Way:
+    """Return the way that small payloads take to and from ``me``; the same for all in each step."""
+    order = sorted([me, *others])
+    if len(order) <= MOST_DIRECT:
+        return Way(True, tuple(others), None, {name: frozenset([name]) for name in others})
+    place = order.index(me)
+    expected = {
+        order[each]: frozenset(order[at] for at in subtree(each, len(order)))
+        for each in below(place, len(order))
+    }
+    if not place:
+        return Way(False, tuple(expected), None, expected)
+    above = order[(place - 1) // FAN_OUT]
+    return Way(False, tuple(expected), above, {**expected, above: frozenset(order)})
+
+
 class SmallExchange:
     """One exchange of small payloads, as one member takes part in it.
 
@@ -59,27 +94,13 @@ class SmallExchange:
         limit_bytes: int,
     ) -> None:
         self._received = received
-        order = sorted([me, *lanes])
-        self._limit_bytes = (limit_bytes + _NAME_BYTES) * len(order)
+        self._limit_bytes = (limit_bytes + _NAME_BYTES) * (len(lanes) + 1)
         self._buffers: dict[str, bytearray] = {}
         self._queued: list[Lane] = []
-        self._above: Lane | None = None
-        self._expected: dict[str, Collection[str]]
-        if len(order) <= MOST_DIRECT:
-            self._below = list(lanes.values())
-            self._expected = {name: {name} for name in lanes}
-        else:
-            place = order.index(me)
-            self._below = [lanes[order[each]] for each in below(place, len(order))]
-            self._expected = {
-                order[each]: {order[at] for at in subtree(each, len(order))}
-                for each in below(place, len(order))
-            }
-            if place:
-                self._above = lanes[order[(place - 1) // FAN_OUT]]
-        self._is_direct = len(order) <= MOST_DIRECT
-        self._everyone = set(order)
-        self._waiting = set(self._expected)
+        self._way = way(me, frozenset(lanes))
+        self._below = [lanes[name] for name in self._way.below]
+        self._above = None if self._way.above is None else lanes[self._way.above]
+        self._waiting = set(self._way.below)
 
     @property
     def lanes(self) -> list[Lane]:
@@ -88,7 +109,7 @@ class SmallExchange:
 
     def start(self) -> None:
         """Send what can be sent before a peer speaks."""
-        if self._is_direct:
+        if self._way.direct:
             self._send(self._below)
         elif not self._waiting:
             self._gathered()
@@ -111,7 +132,7 @@ class SmallExchange:
         given = self._read(lane)
         self._waiting.discard(lane.peer)
         self._received.update(given)
-        if self._is_direct:
+        if self._way.direct:
             return
         if lane is self._above:
             self._send(self._below)
@@ -119,7 +140,7 @@ class SmallExchange:
             self._gathered()
 
     def _read(self, lane: Lane) -> dict[str, bytes]:
-        due = self._everyone if lane is self._above else self._expected[lane.peer]
+        due = self._way.expected[lane.peer]
         try:
             given = _decode(self._buffers.pop(lane.peer))
         except msgspec.MsgspecError as error:

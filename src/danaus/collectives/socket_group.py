@@ -13,12 +13,11 @@ Invariants:
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import select
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from torch import Tensor
 
@@ -44,6 +43,8 @@ from danaus.core.errors import (
     PeerLost,
 )
 from danaus.wire.secret import Secret
+
+_BREAKING = (PeerLost, DeadlinePassed, ExchangeAborted)
 
 
 class SocketGroup:
@@ -136,7 +137,7 @@ class SocketGroup:
                 self._secret,
                 self._meeting,
                 nudge=self._nudge,
-                check=self._check,
+                check=self._nudged,
             )
             try:
                 connections = forming.run(deadline)
@@ -185,8 +186,10 @@ class SocketGroup:
             self._begin()
             self._received = {self.me: bytes(payload)}
             exchange = SmallExchange(self.me, lanes, self._received, limit_bytes=SMALL_LIMIT_BYTES)
-            with self._breaking():
+            try:
                 self._run_small(exchange, deadline)
+            except _BREAKING as error:
+                raise self._break(error) from error.__cause__
             for lane in lanes.values():
                 lane.number += 1
         return {name: self._received[name] for name in chosen}
@@ -226,13 +229,15 @@ class SocketGroup:
         poller = select.poll()
         poller.register(self._nudge, select.POLLIN)
         interest: dict[Lane, int] = {}
-        with self._breaking():
+        try:
             exchange.start()
             while self._watch(poller, exchange, lanes, interest=interest):
                 for fd, event in self._poll(poller, exchange, lanes, deadline=deadline):
                     self._serve(fd, event, exchange)
-            for lane in lanes:
-                lane.number += 1
+        except _BREAKING as error:
+            raise self._break(error) from error.__cause__
+        for lane in lanes:
+            lane.number += 1
 
     def _run_small(self, exchange: SmallExchange, deadline: Deadline) -> None:
         """Exchange small payloads: a lane is looked at only when something is new about it."""
@@ -274,14 +279,6 @@ class SocketGroup:
         else:
             poller.unregister(fd)
             del interest[fd]
-
-    @contextlib.contextmanager
-    def _breaking(self) -> Iterator[None]:
-        """Have a failure inside break the group."""
-        try:
-            yield
-        except (PeerLost, DeadlinePassed, ExchangeAborted) as error:
-            raise self._break(error) from error.__cause__
 
     def _poll(
         self,
@@ -328,7 +325,7 @@ class SocketGroup:
     def _serve(self, fd: int, event: int, exchange: Exchange) -> None:
         lane = self._by_fd.get(fd)
         if lane is None:
-            self._check()
+            self._nudged()
             return
         if exchange.due(lane) and not lane.paused:
             if event & (select.POLLIN | select.POLLHUP | select.POLLERR):
@@ -376,6 +373,12 @@ class SocketGroup:
                 os.eventfd_write(self._nudge, 1)
 
     def _check(self) -> None:
+        """Raise if the group is broken."""
+        with self._lock:
+            if self._broken is not None:
+                raise self._broken
+
+    def _nudged(self) -> None:
         """Clear the nudge; raise if the group is broken."""
         with self._lock:
             if self._broken is not None:

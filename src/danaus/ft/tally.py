@@ -104,9 +104,9 @@ def _listed(names: list[str]) -> str:
 
 
 def _differing(group: list[Ballot], field: str) -> str:
+    if len({getattr(ballot, field) for ballot in group}) < 2:
+        return ""
     holders: dict[str, list[str]] = {}
     for ballot in group:
         holders.setdefault(getattr(ballot, field), []).append(str(ballot.member))
-    if len(holders) < 2:
-        return ""
     return "; ".join(f"{value or 'none'} at {', '.join(who)}" for value, who in holders.items())
