@@ -23,6 +23,9 @@ GROUND     := pyproject.toml $(CONSTRAINTS) tools/ground.sh
 RUN_STAMP  := $(VENV)/.ready-to-run
 TEST_STAMP := $(VENV)/.ready-to-test
 
+# Tests and runs start many processes: none of them compiles again what another has compiled.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test check lint nightly setup peers clean
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import functools
-import importlib.util
+import json
 import os
 import re
 import runpy
@@ -87,13 +87,29 @@ def run(*command: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
     return ended
 
 
+HELPS = """
+import contextlib, io, json, sys
+from danaus.cli.main import main
+sys.argv[0] = "danaus"
+helps = {}
+for command in sys.argv[1:]:
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        try:
+            code = main([command, "--help"])
+        except SystemExit as end:
+            code = end.code
+    assert not code, command
+    helps[command] = said.getvalue()
+print(json.dumps(helps))
+"""
+"""One process for the help of all: most of the time of each is its start."""
+
+
 @functools.cache
 def helps() -> dict[str, str]:
     """The help of each command that ``danaus --help`` lists."""
-    if importlib.util.find_spec("danaus.cli.main") is None:
-        pytest.skip("there is no command yet")
     commands = re.findall(r"^ +danaus ([a-z]+)", run(*DANAUS, "--help").stdout, re.MULTILINE)
-    return {command: run(*DANAUS, command, "--help").stdout for command in commands}
+    return json.loads(run(sys.executable, "-c", HELPS, *commands).stdout)
 
 
 @pytest.mark.parametrize("block", of_kind("python", "python fragment"), ids=str)

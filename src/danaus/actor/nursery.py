@@ -53,14 +53,15 @@ class Nursery:
         start = time.monotonic()
         sys.path[:] = [*self._settings.sys_path]
         missing: dict[str, str] = {}
+        gc.disable()  # imports leave next to nothing to collect; looking for it takes long
         for name in dict.fromkeys((*_ALWAYS, *self._settings.preload)):
             try:
                 importlib.import_module(name)
             except (ImportError, OSError) as error:  # a library that cannot be loaded, too
                 missing[name] = str(error)
         missing.pop("uvloop", None)
-        gc.collect()
         gc.freeze()  # the collector of a worker leaves these pages shared
+        gc.enable()
         threads = len(os.listdir("/proc/self/task"))
         self._say(talk.NurseryReady(time.monotonic() - start, threads, missing))
 

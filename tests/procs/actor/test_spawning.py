@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -12,6 +13,7 @@ import pytest
 from danaus.actor import Actor, SupervisionError, context, endpoint, this_host
 from danaus.actor.process_runtime import get_runtime
 from danaus.core.errors import ConfigError
+from danaus.testing.hosts import Hosts
 
 LIMIT_S = 20.0
 CPUS = sorted(os.sched_getaffinity(0))
@@ -36,6 +38,11 @@ class Looker(Actor):
         return os.getpid()
 
     @endpoint
+    def collector(self) -> tuple[bool, bool, int]:
+        """Return whether it ran during imports, whether it runs, and what it leaves alone."""
+        return sys.modules["preloaded"].collects, gc.isenabled(), gc.get_freeze_count()
+
+    @endpoint
     def was_prepared(self) -> str:
         return vars(sys).get("prepared", "")
 
@@ -50,6 +57,19 @@ def test_each_rank_can_have_an_environment_of_its_own(one):
     assert lookers.variable.call("PLACE").get(LIMIT_S).values() == ("0 of 2", "1 of 2")
     procs = one.host(0).spawn_procs(name="v", env={"PLACE": "all"})
     assert procs.spawn("looker", Looker).variable.call_one("PLACE").get(LIMIT_S) == "all"
+
+
+def test_the_collector_runs_in_a_worker_and_leaves_what_its_nursery_has_imported(
+    tmp_path, monkeypatch, request
+):
+    (tmp_path / "preloaded.py").write_text("import gc\ncollects = gc.isenabled()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with Hosts(1, tmp_path / "run", module=request.module, preload=("preloaded",)) as one:
+        _, lookers = spawn(one)
+        for during_imports, now, left_alone in lookers.collector.call().get(LIMIT_S).values():
+            assert not during_imports
+            assert now
+            assert left_alone > 10_000
 
 
 def test_processes_are_bound_after_the_fork(one):
