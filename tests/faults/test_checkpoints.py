@@ -11,8 +11,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from danaus.app import chaos_damage
 from danaus.app.events import Event
 from danaus.core.clock import Deadline
+from danaus.core.errors import Diverged
 from danaus.ft.lineage import merge, verify
 from danaus.ft.observer import Observer
 from danaus.testing.faults import Pace, WaitForDisk
@@ -157,6 +159,40 @@ def test_a_disk_that_blocks_delays_no_step_and_the_last_one_is_there_in_the_end(
     assert not watch.events(Event.HANG_NOTICED)
     trainer = Trainer(run.config)
     assert Checkpoints(run.folder.checkpoints, identity=trainer.identity).latest_valid() == 40
+
+
+def flips_in_its_last_update(work):
+    """Have the update of the run's last step go wrong by one bit in a worker's first life."""
+    apply = work.apply
+
+    def wrong(step, *args):
+        result = apply(step, *args)
+        if step == STEPS:
+            chaos_damage.flip(next(iter(work.state().values())))
+        return result
+
+    work.apply = wrong
+    return Observer()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_the_last_checkpoint_is_of_the_state_that_all_have_ended_with(
+    tmp_path, undisturbed, replicas
+):
+    observers = {"replica-0": (flips_in_its_last_update,)}
+    run = small_run(tmp_path / "run", Shape(replicas=replicas, steps=STEPS), observers=observers)
+    if replicas == 2:  # both go back, and one of them goes wrong again
+        with pytest.raises(Diverged, match=f"step {STEPS}"):
+            finish(run, limit_s=120)
+        return
+    assert finish(run, limit_s=120).sha256 == undisturbed(run)
+    trainer = Trainer(run.config)
+    checkpoints = Checkpoints(run.folder.checkpoints, identity=trainer.identity)
+    assert checkpoints.latest_valid() == STEPS
+    trainer.load(checkpoints.read(STEPS)[0])
+    assert trainer.sha256() == undisturbed(run)
 
 
 def gathered(folder, step, size):

@@ -37,10 +37,13 @@ class Checkpoints:
             return
         if self.full_until.get(member.who.replica_id, 0.0) > member.engine.now:
             return
-        if step == self._world.plan.steps:
-            self._put(member, member.model)  # no vote follows
-        else:
-            member.writing = member.model
+        member.writing = member.model
+
+    def ended(self, member: Member) -> None:
+        """All have ended with one state: this one's replica sees that it is on the disk."""
+        if member.model.epoch is not None and member.model.step % CHECKPOINT_EVERY == 0:
+            member.writing = None
+            self._put(member, member.model)
 
     def voted(self, member: Member, step: int, votes: Votes) -> None:
         """Bring what a member has written to the disk if the votes agree with it."""

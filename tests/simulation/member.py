@@ -46,6 +46,8 @@ from danaus.quorum.messages import (
 )
 
 BEAT_S = 1.0
+MEET_LIMIT_S = 10.0
+"""How long the ranks of a repaired replica wait for each other."""
 STEP_S = 0.3
 """What a step takes as members tell it."""
 
@@ -85,6 +87,7 @@ class Member(LearningMember):
         self.known_votes: Any = {}  # the ballots last handed to the machine
         self.writing: Model | None = None  # to the disk, beside the training
         self.echoing = False
+        self.born_at = self.clock
         self.immortal_until = 0.0  # in the kernel: a signal to kill it waits
         self.later(self.engine.random.uniform(0.05, 0.3), self.begin)
 
@@ -99,6 +102,8 @@ class Member(LearningMember):
 
     def begin(self) -> None:
         if not self.world.has_met(self):
+            if self.clock - self.born_at > MEET_LIMIT_S:  # whoever starts it may be gone
+                self.world.kill(self, "its siblings did not come")
             self.later(0.05, self.begin)
             return
         self.world.connect(self)
@@ -192,7 +197,9 @@ class Member(LearningMember):
             if what and self.engine.random.random() < 0.5:
                 self.broken(message.reason)
                 return
-        self.feed(Aborted(message.epoch, message.reason, dict(votes), self.broken_off()))
+        # What is learned in another epoch goes on: it is no other's to end.
+        held = self.broken_off() if message.epoch == self.machine.epoch else None
+        self.feed(Aborted(message.epoch, message.reason, dict(votes), held))
 
     def leap(self, span: float) -> None:
         super().leap(span)
@@ -258,5 +265,7 @@ class Member(LearningMember):
             self.world.kill(self, order.left)
             return
         self.finished = True
+        if order.save:
+            self.world.checkpoints.ended(self)
         self.world.monitor.finished(self, order)
         self.later(0.2, self.world.exit, self)

@@ -89,6 +89,17 @@ ONCE_FAILED = (
         ),
         replicas=4,
     ),
+    # The checkpoint of the last step counted before all had ended with one state: both went back
+    # to what one of them had spoiled.
+    Plan(
+        seed=3233802954,
+        replicas=2,
+        faults=(
+            Fault("crash service", "reduced", 8, span=80),
+            Fault("wipe service", "committing", 8, who=3, span=20),
+            Fault("flip", "applied", 7, who=2, span=150),
+        ),
+    ),
 )
 
 

@@ -7,7 +7,7 @@ it.  Positions go to memory shared with the host agent (P-3).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Self
 
 from danaus.app.events import Event
@@ -119,11 +119,12 @@ class Recorder(Observer):
             self._record(Event.CHECKPOINT_SKIPPED, step=step, reason=reason)
         if decision != "save":
             return
-        if step == work.last_step:  # nothing is left to go on with
-            self._checkpoint_now(step, line.epoch, line.fingerprint)
-            return
         # The others go on meanwhile: in a phase of its own a slow disk is no hang (P-3, H-5).
         self.entered(step, Phase.CHECKPOINT, 0)
+        if step == work.last_step:  # nothing is left to go on with
+            look = self._looks(step)
+            work.checkpoint_last(step, line.epoch, line.fingerprint, on_wait=look)
+            return
         beside = work.checkpoint(step, line.epoch, line.fingerprint)
         if not beside and not self._said_in_line:
             self._said_in_line = True
@@ -135,15 +136,16 @@ class Recorder(Observer):
 
     def _checkpoint_now(self, step: int, epoch: Epoch, fingerprint: str) -> bool:
         """Write the state before going on; return whether this rank's part is on the disk."""
-        looks = itertools.count()
-
-        def look() -> None:
-            self.entered(step, Phase.CHECKPOINT, next(looks))
-
+        look = self._looks(step)
         look()
         written = self._work.checkpoint_now(step, epoch, fingerprint, on_wait=look)
         self._checkpointed(written)
         return not written.reason
+
+    def _looks(self, step: int) -> Callable[[], None]:
+        """Return what tells, again and again, that a disk is waited for (P-3)."""
+        looks = itertools.count(1)
+        return lambda: self.entered(step, Phase.CHECKPOINT, next(looks))
 
     def _checkpointed(self, written: Written) -> None:
         """Write down what became of a checkpoint; on the thread that wrote it."""
@@ -184,6 +186,15 @@ class Recorder(Observer):
         self._record(Event.REPLICA_LEFT, step=step, reason=reason, saved=saved)
         for other in self._others:
             other.leaving(step, epoch, reason, save=save)
+
+    def finished(self, step: int, epoch: Epoch | None, *, save: bool) -> None:
+        # Only now is it known that all have the same state: nothing else is the run's (Q-9).
+        work = self._work
+        mine = save and step == work.last_step
+        if mine and epoch is not None and work.checkpoint_decision(step) == "save":
+            self._save(step, epoch)
+        for other in self._others:
+            other.finished(step, epoch, save=save)
 
     def learning(self, step: int, donors: tuple[str, ...], *, trails: bool) -> None:
         self._record(Event.LEARNING_STARTED, step=step, donors=sorted(donors), trails=trails)

@@ -49,7 +49,7 @@ def read_course(
     if learner is None and not counted:
         return Course("nothing", "not listed")
     if told.finished:
-        return Course("finish", told.reason)
+        return Course("finish", told.reason, learner)
     if learner is not None:
         reason = "this process learns its state from its peers"
         return Course("learn" if learner.donors else "wait", reason, learner)

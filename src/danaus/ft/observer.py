@@ -76,6 +76,12 @@ class Observer:
         ``save``: nobody else holds the state, and it is to be written to the disk now.
         """
 
+    def finished(self, step: int, epoch: Epoch | None, *, save: bool) -> None:
+        """All members have ended the run with one state, that of ``step``.
+
+        ``save``: this replica is to see that it is on the disk.
+        """
+
     def learning(self, step: int, donors: tuple[str, ...], *, trails: bool) -> None:
         """This process begins to learn the state of ``step``; the others go on if it ``trails``."""
 

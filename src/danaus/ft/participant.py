@@ -269,15 +269,16 @@ class Participant:
         unreached, self._crew.unreached = self._crew.unreached, ()  # said once
         numbers = self._healer.numbers(self._spent.usual_s)
         report = msgspec.structs.replace(self._machine.report(), unreached=unreached, **numbers)
-        told = self._client.join(report)
-        if not isinstance(told, Announcement):
-            return told
-        self._healer.keep_ahead(told, self._place.member, report.committed_step)
-        return on.Announced(told)
+        if isinstance(told := self._client.join(report), Announcement):
+            self._healer.keep_ahead(told, self._place.member, report.committed_step)
+            return on.Announced(told)
+        return told
 
     def _finish(self, order: on.Finish) -> None:
         if order.left:
             self._observer.leaving(order.step, order.epoch, order.left, save=order.save)
+        else:
+            self._observer.finished(order.step, order.epoch, save=order.save)
         self.left = order.left
         self._enter(order.step, Phase.DONE)
 
@@ -327,11 +328,10 @@ class Participant:
 
     def _hear_of_checkpoints(self, step: int, votes: Votes) -> None:
         """Pass on what the members say of the state before ``step``, and of the disk (H-5, Q-9)."""
-        rank = self._place.rank
-        seen = {vote.fingerprint for member, vote in votes.items() if member.rank == rank}
-        self._work.voted(step, seen, {member: vote.save for member, vote in votes.items()})
-        complete = max(vote.save.complete for vote in votes.values())
-        self._machine.handle(on.CheckpointWritten(complete))
+        seen = {v.fingerprint for m, v in votes.items() if m.rank == self._place.rank}
+        notes = {member: vote.save for member, vote in votes.items()}
+        self._work.voted(step, seen, notes)
+        self._machine.handle(on.CheckpointWritten(max(n.complete for n in notes.values())))
 
     def _apply(self, order: on.Apply) -> on.Event:
         self._enter(order.step, Phase.APPLY)

@@ -266,7 +266,10 @@ class StepMachine:
         dropped = self._drop(course.reason)
         if course.todo == "finish":
             self.stage = Stage.FINISHED
-            return (*dropped, on.Finish(self.state.step))
+            if course.learner and self._done():
+                self.state = SPOILED  # the others have ended the last step with another
+            save = self.member.replica_id == min(told.replica_ids, default="")
+            return (*dropped, on.Finish(self.state.step, save=save, epoch=self.state.epoch))
         if course.todo == "restore":
             self.stage = Stage.RESTORING
             self.state = SPOILED

@@ -325,8 +325,8 @@ class Serve(msgspec.Struct, frozen=True):
 class Finish(msgspec.Struct, frozen=True):
     """The run is done: every member has committed its last step.
 
-    Or it goes on without this process, which has ``left`` it, for that reason.  ``save``: nobody
-    else holds the state of ``step``, committed in ``epoch``; it is to be written to the disk.
+    Or it goes on without this process, which has ``left`` it, for that reason.  ``save``: the state
+    of ``step``, committed in ``epoch``, is to be on the disk, and nobody else is to see to it.
     """
 
     step: int

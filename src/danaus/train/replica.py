@@ -208,10 +208,28 @@ class ReplicaWork:
         writer = self._writer(epoch, fingerprint)
         return self._saver.save(step, self.trainer.state(), writer)
 
+    def checkpoint_last(
+        self, step: int, epoch: Epoch, fingerprint: str, *, on_wait: Callable[[], None]
+    ) -> None:
+        """Write the state after the run's last step; ``checkpoint_now`` makes it count.
+
+        No vote follows that would tell whether all members share it: their end does.
+
+        Args:
+            step: The step.
+            epoch: In which it was voted.
+            fingerprint: Of this rank's state.
+            on_wait: Called now and then meanwhile.
+        """
+        writer = self._writer(epoch, fingerprint)
+        self._saver.save_unseen(step, self.trainer.state(), writer, on_wait=on_wait)
+
     def checkpoint_now(
         self, step: int, epoch: Epoch, fingerprint: str, *, on_wait: Callable[[], None]
     ) -> Written:
         """Write the state after ``step``, which is the last that this process applies.
+
+        What ``checkpoint_last`` has written of it is made to count.
 
         Args:
             step: The step.

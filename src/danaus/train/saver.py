@@ -37,6 +37,7 @@ class _Job:
     step: int
     writer: Writer
     agreed: bool = False
+    held: bool = False
     dropped: str = ""
     ended: Written | None = None
     told: bool = True
@@ -179,16 +180,52 @@ class Saver:
                 self._lock.notify_all()
             elif job is not None and not job.agreed:
                 self._drop(f"that of step {step} takes its place")
-            while self._job is not None:
-                if deadline.passed:
-                    return Written(step, False, f"step {self._job.step} is still being written")
-                self._lock.wait(_LOOK_S)
-                on_wait()
+            if not self._until(lambda: self._job is None, deadline, on_wait):
+                return Written(step, False, "the one before is still being written")
         if job is not None and job.step == step and job.ended is not None:
             return job.ended
         written = self._checkpoints.write(step, state, writer)
         self._ended(written)
         return written
+
+    def save_unseen(
+        self,
+        step: int,
+        state: Mapping[str, Tensor],
+        writer: Writer,
+        *,
+        on_wait: Callable[[], None],
+    ) -> None:
+        """Write the state after the run's last step, which no vote follows.
+
+        It counts once ``save_last`` says so; on return it is on the disk, or never will be.
+
+        Args:
+            step: The step.
+            state: This rank's tensors.
+            writer: Who writes.
+            on_wait: Called now and then meanwhile.
+        """
+        deadline = Deadline.after(LAST_LIMIT_S)
+        with self._lock:
+            if self._job is not None and not self._job.agreed:
+                self._drop(f"that of step {step} takes its place")
+            free = self._until(lambda: self._job is None, deadline, on_wait)
+        if free:
+            self.save(step, state, writer)
+            with self._lock:
+                self._until(lambda: self._job is None or self._job.held, deadline, on_wait)
+
+    def _until(
+        self, is_so: Callable[[], bool], deadline: Deadline, on_wait: Callable[[], None]
+    ) -> bool:
+        """Wait with the lock; tell whether it came to be so before the deadline."""
+        while not is_so():
+            if deadline.passed:
+                return False
+            self._lock.wait(_LOOK_S)
+            on_wait()
+        return True
 
     def _run(self, job: _Job, snapshot: Snapshot, part: Part | Written | None) -> None:
         written = Written(job.step, False, "writing it broke off")
@@ -214,6 +251,8 @@ class Saver:
         if isinstance(part, Written):
             return Written(job.step, False, job.dropped or part.reason)
         with self._lock:
+            job.held = True
+            self._lock.notify_all()
             self._lock.wait_for(lambda: job.settled)
         if not job.dropped:
             written = self._checkpoints.finish(job.step, part, job.writer)

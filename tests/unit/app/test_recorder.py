@@ -38,6 +38,13 @@ class Work:
         self.look(fingerprint)
         return self.beside
 
+    def checkpoint_last(self, step: int, epoch: Epoch, fingerprint: str, *, on_wait) -> None:
+        on_wait()
+        self.look(fingerprint)
+
+    def fingerprint(self) -> str:
+        return "now"
+
     def checkpoint_now(self, step: int, epoch: Epoch, fingerprint: str, *, on_wait) -> Written:
         on_wait()
         self.look(fingerprint)
@@ -77,6 +84,20 @@ def test_a_checkpoint_is_a_phase_of_its_own(tmp_path, position):
     work = Work(position)
     run(tmp_path, work, (1, 2, 8))
     assert work.seen == [(2, Phase.CHECKPOINT, 0, "f2"), (8, Phase.CHECKPOINT, 1, "f8")]
+
+
+@pytest.mark.parametrize(("save", "counts"), [(True, [Event.CHECKPOINT_WRITTEN]), (False, [])])
+def test_the_last_step_counts_once_the_run_has_ended_with_it(tmp_path, position, save, counts):
+    work = Work(position)
+    work.close = lambda: None
+    folder = RunFolder(tmp_path)
+    place = Place("replica-0", 0, 1, 0, "", "", "")
+    with Recorder(place, work, folder, position=position) as recorder:
+        recorder.finished(7, Epoch(1, 1), save=save)  # it came too late for the last step
+        recorder.finished(8, None, save=save)  # it was restored: it is on the disk
+        assert not read(folder.journal_path)
+        recorder.finished(8, Epoch(1, 1), save=save)
+    assert [line["event"] for line in read(folder.journal_path)] == counts
 
 
 def test_what_becomes_of_checkpoints_is_written_down(tmp_path, position):

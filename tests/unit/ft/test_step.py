@@ -26,9 +26,23 @@ from danaus.ft.step_events import (
     VotesBroken,
     VotesIn,
 )
-from danaus.quorum.messages import Epoch, MemberId
+from danaus.quorum.messages import Epoch, Learner, MemberId
 
-from .step_parts import E1, E2, E3, A, B, C, announce, ballots, drive, kinds, machine, voting
+from .step_parts import (
+    E1,
+    E2,
+    E3,
+    A,
+    B,
+    C,
+    announce,
+    ballots,
+    drive,
+    kinds,
+    machine,
+    seat,
+    voting,
+)
 
 # -- the undisturbed life -----------------------------------------------------------------------
 
@@ -61,8 +75,18 @@ def test_the_last_step_joins_as_done_and_ends_when_all_are():
     assert join.report.done
     again = drive(member, announce(E2, committed=1))
     assert kinds(again) == [JoinQuorum]
-    assert drive(member, announce(E3, committed=1, finished=True)) == (Finish(1),)
+    finish = Finish(1, save=True, epoch=E1)
+    assert drive(member, announce(E3, committed=1, finished=True)) == (finish,)
     assert drive(member, announce(Epoch(1, 9))) == ()
+
+
+def test_one_that_was_outvoted_in_the_last_step_ends_without_its_state():
+    member = voting(total_steps=1)
+    drive(member, VotesIn(E1, 1, ballots()))
+    drive(member, Applied(1, "f1"))
+    end = announce(E2, (B, C), 1, finished=True, learners=(Learner(seat(A), ()),))
+    assert drive(member, end) == (Finish(0),)
+    assert member.state.step == 0
 
 
 # -- voting (T-1) ---------------------------------------------------------------------------------

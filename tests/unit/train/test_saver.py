@@ -259,6 +259,37 @@ def test_the_last_waits_for_the_one_before(make, checkpoints, told, disk) -> Non
     assert checkpoints.latest_valid() == 20
 
 
+def test_the_last_step_counts_once_all_have_ended_with_it(make, checkpoints, told) -> None:
+    saver = make()
+    saver.save_unseen(20, state(20), writer(20), on_wait=lambda: None)
+    assert checkpoints.latest_sound() == 0, "nobody has said that the others have the same"
+    written = saver.save_last(20, state(20), writer(20), on_wait=lambda: None)
+    assert written == Written(20, complete=True)
+    assert not told
+    assert checkpoints.latest_valid() == 20
+
+
+def test_the_last_step_of_one_that_was_wrong_leaves_nothing(make, checkpoints, told) -> None:
+    saver = make()
+    saver.save_unseen(20, state(20), writer(20), on_wait=lambda: None)
+    saver.relearned()  # the others have outvoted it
+    (written,) = told.until(1)
+    assert "has learned its state" in written.reason
+    assert checkpoints.latest_sound() == 0
+    right = saver.save_last(20, state(20), writer(20), on_wait=lambda: None)
+    assert right == Written(20, complete=True)
+
+
+def test_the_last_step_waits_for_the_one_before(make, checkpoints, told, disk) -> None:
+    saver = make()
+    disk.block()
+    saver.save(18, state(18), writer(18))
+    vote(saver, 19, "f18")
+    saver.save_unseen(20, state(20), writer(20), on_wait=disk.go_on)
+    assert told.until(1) == [Written(18, complete=True)]
+    assert checkpoints.latest_sound() == 18
+
+
 def test_whoever_leaves_ends_what_it_is_writing_of_its_last_step(make, checkpoints, told) -> None:
     saver = make()
     saver.save(4, state(4), writer(4))
