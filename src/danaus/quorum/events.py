@@ -162,6 +162,13 @@ class HostGone:
 
 
 @dataclass(frozen=True, slots=True)
+class ListenerGone:
+    """A process's session broke, and its machine refuses where it took its peers."""
+
+    member: MemberId
+
+
+@dataclass(frozen=True, slots=True)
 class HangSuspected:
     """The judge of progress holds a process to be hung (P-3)."""
 
@@ -200,6 +207,7 @@ Event = (
     | Unreachable
     | Disconnected
     | HostGone
+    | ListenerGone
     | HangSuspected
     | RebuildAsked
     | DiskFailed

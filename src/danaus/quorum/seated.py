@@ -14,10 +14,12 @@ class Seated:
 
     def __init__(self) -> None:
         self._names: dict[tuple[str, str], set[MemberId]] = {}
+        self._seats: dict[MemberId, Seat] = {}
 
     def add(self, seat: Seat) -> None:
         """Note that a member sits where its seat says; those before it in that process stay."""
         self._names.setdefault((seat.agent_address, seat.process_id), set()).add(seat.member)
+        self._seats[seat.member] = seat
 
     def newest(self, address: str, process_id: str) -> MemberId | None:
         """Return under which name a process goes now; None: it is not known."""
@@ -27,15 +29,18 @@ class Seated:
     def take(self, address: str, process_id: str) -> list[MemberId]:
         """Forget a process that has ended; return all names that it had, the oldest first."""
         names = self._names.pop((address, process_id), set())
+        for member in names:
+            del self._seats[member]
         return sorted(names, key=lambda member: member.incarnation)
 
     def everyone(self) -> list[MemberId]:
         """Return every name of every process."""
         return [member for names in self._names.values() for member in names]
 
-    def on(self, address: str) -> list[MemberId]:
-        """Return every name of every process of one host agent."""
-        return [m for (where, _), names in self._names.items() if where == address for m in names]
+    def on(self, address: str) -> list[Seat]:
+        """Return the seats of every process of one host agent, under every name that it had."""
+        processes = [names for (where, _), names in self._names.items() if where == address]
+        return [self._seats[member] for names in processes for member in names]
 
     def process_of(self, member: MemberId) -> str:
         """Return how the host agent calls a member's process; empty: it is not known."""

@@ -44,6 +44,7 @@ from danaus.quorum.events import (
     HostGone,
     Instruction,
     LeaveAsked,
+    ListenerGone,
     NotifyPending,
     Pardon,
     Persist,
@@ -60,6 +61,7 @@ from danaus.quorum.events import (
 )
 from danaus.quorum.gate import Gate, OpenGate
 from danaus.quorum.hearing import event_of, speaker
+from danaus.quorum.lookout import Lookout
 from danaus.quorum.messages import (
     FromService,
     Heartbeat,
@@ -111,6 +113,9 @@ class QuorumService:
         self._agents = HostAgents(
             secret, on_exit=self._exited, on_positions=self._positions, on_gone=self._agent_gone
         )
+        self._lookout = Lookout(
+            is_back=self._is_heard, on_gone=lambda member: self._feed(ListenerGone(member))
+        )
         self._sessions: dict[MemberId, Session] = {}
         self._seated = Seated()
         self._progress: dict[MemberId, Progress] = {}
@@ -158,6 +163,7 @@ class QuorumService:
         """Leave everyone."""
         if self._timer is not None:
             self._timer.cancel()
+        await self._lookout.close()
         await self._agents.close()
         if self._listener is not None:
             await self._listener.close()
@@ -202,8 +208,15 @@ class QuorumService:
     def _lost(self, seat: Seat) -> None:
         """A member's connection broke."""
         self._feed(Disconnected(seat.member))
-        if self._agents.is_gone(seat.agent_address):
+        is_orphan = self._agents.is_gone(seat.agent_address)
+        if is_orphan:
             self._feed(HostGone(seat.member))
+        if is_orphan or not seat.agent_address:
+            self._lookout.look(seat)
+
+    def _is_heard(self, member: MemberId) -> bool:
+        session = self._sessions.get(member)
+        return session is not None and session.is_connected
 
     def _tell(self, members: Iterable[MemberId], message: FromService) -> None:
         """Send to each that has a session; who has none will ask again when it has."""
@@ -244,10 +257,10 @@ class QuorumService:
 
     def _agent_gone(self, address: str) -> None:
         """A host agent has ended, and with it its workers: those that are not heard any more."""
-        for member in self._seated.on(address):
-            session = self._sessions.get(member)
-            if session is None or not session.is_connected:
-                self._feed(HostGone(member))
+        for seat in self._seated.on(address):
+            if not self._is_heard(seat.member):
+                self._feed(HostGone(seat.member))
+                self._lookout.look(seat)
 
     def _exited(self, address: str, exited: ProcessExited) -> None:
         reason = how_it_ended(exited)

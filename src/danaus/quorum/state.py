@@ -42,6 +42,7 @@ from danaus.quorum.events import (
     Instruction,
     JoinAsked,
     LeaveAsked,
+    ListenerGone,
     NoteFinding,
     ProbeProcess,
     QuorumSettings,
@@ -339,6 +340,13 @@ class QuorumMachine:
         if process is not None and not self._s.roster.lost(event.member):
             self._soon_silent(process)
 
+    def _listener_gone(self, event: ListenerGone) -> None:
+        """Count a process as silent at once, unless it was heard since its connection closed."""
+        s, process = self._s, self._s.roster.processes.get(event.member)
+        if process is not None and process.cut_at is not None:
+            silent_s = s.settings.heartbeat_limit_s + INSTANT_S
+            s.roster.cut(process, process.cut_at, heard_at=s.now - silent_s)
+
     def _soon_silent(self, process: Process) -> None:
         """Count a process as silent unless it is back within the time to reconnect."""
         s = self._s
@@ -374,6 +382,7 @@ _HANDLERS: dict[type, Callable[[QuorumMachine, Any], None]] = {
     Unreachable: QuorumMachine._unreachable,
     Disconnected: QuorumMachine._disconnected,
     HostGone: QuorumMachine._host_gone,
+    ListenerGone: QuorumMachine._listener_gone,
     HangSuspected: QuorumMachine._hang_suspected,
     RebuildAsked: QuorumMachine._rebuild_asked,
     DiskFailed: QuorumMachine._disk_failed,

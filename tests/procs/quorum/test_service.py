@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -117,6 +118,28 @@ def test_a_death_while_the_service_is_away_is_known_when_it_is_back(
     told = a.answer()
     assert names(told) == ["a"]
     assert "b is dead" in told.reason
+
+
+def test_a_death_that_no_host_agent_sees_is_told_by_the_machine(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("q")
+    never = ("--heartbeat-limit-s", "600", "--reconnect-limit-s", "600")
+    with (
+        ServiceProcess(folder, "--expected-replicas", "2", *never) as service,
+        Members(service) as members,
+        socket.socket(socket.AF_UNIX) as listening,
+    ):
+        service.start()
+        listening.bind(f"{folder}/b")
+        listening.listen()
+        a, b = members.add("a"), members.add("b", data_address=f"unix:{folder}/b")
+        members.form(a, b)
+        listening.close()  # as all of a process's does when it dies
+        b.client.close()
+        told = members.form(a)
+        assert (names(told), told.epoch) == (["a"], Epoch(1, 2))
+        assert "no host agent can kill it" in told.reason
 
 
 def test_a_joiner_learns_while_the_members_wait(

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
+import pytest
+
 from danaus.quorum.events import (
+    Beaten,
     Disconnected,
     Fence,
     HostGone,
+    ListenerGone,
     QuorumSettings,
     Unreachable,
 )
@@ -67,6 +72,34 @@ def test_a_process_whose_host_agent_has_ended_has_a_second_to_come_back() -> Non
     assert (fence.seat.member, fence.reason) == (c.member, "its connection closed 1.2 s ago")
     town.do(Unreachable(c.member, f"{fence.reason}; its host agent has ended"))
     assert names(town.last) == ["a", "b"]
+
+
+@pytest.mark.parametrize("has_agent", [True, False])
+def test_a_process_whose_machine_refuses_where_it_listened_is_not_waited_for(has_agent) -> None:
+    town = Town()
+    a, b, c = town.start("a", "b", "c")
+    if not has_agent:
+        c.seat = msgspec.structs.replace(c.seat, agent_address="")
+        town.register(c)
+    town.do(Disconnected(c.member))
+    if has_agent:
+        town.do(HostGone(c.member))
+    town.join(a, b)
+    assert a.asking
+    (fence,) = [said for said in town.do(ListenerGone(c.member)) if isinstance(said, Fence)]
+    assert fence.reason == "its connection closed 0.0 s ago"
+    town.do(Unreachable(c.member, f"{fence.reason}; no host agent can kill it"))
+    assert names(town.last) == ["a", "b"]
+
+
+def test_a_process_that_was_heard_since_is_not_silent_whatever_its_machine_said() -> None:
+    town = Town()
+    a, b, c = town.start("a", "b", "c")
+    town.do(Disconnected(c.member))
+    town.do(Beaten(c.member, Epoch(1, 1)))
+    assert not [said for said in town.do(ListenerGone(c.member)) if isinstance(said, Fence)]
+    town.join(a, b, c)
+    assert names(town.last) == ["a", "b", "c"]
 
 
 def test_a_process_that_is_heard_after_its_host_agent_ended_is_not_given_up() -> None:
