@@ -70,13 +70,13 @@ def lab_run(path: Path, hosts: int, *, steps: int = 200, **more: object) -> Iter
 
 @contextlib.contextmanager
 def run_over(
-    lab: Lab, path: Path, listening: tuple[str, ...], *, steps: int, **more: object
+    lab: Lab, path: Path, listening: tuple[str, ...], *, steps: int, ranks: int = 1, **more: object
 ) -> Iterator[LabRun]:
-    """Start a run over hosts that listen at these addresses."""
+    """Start a run over hosts that listen at these addresses, with so many ranks on each."""
     pace = Pace(STEP_S, until=path / "fast")
     run = small_run(
         path / "run",
-        Shape(replicas=len(listening), leaves=len(listening), steps=steps),
+        Shape(replicas=len(listening), ranks=ranks, leaves=len(listening), steps=steps),
         observers={f"replica-{n}": (pace,) for n in range(len(listening))},
         hosts=listening,
         hosts_secret=lab.secret_path,

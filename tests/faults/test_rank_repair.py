@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
+from tests.faults.lab_runs import lab_run, pid_here
+
 from danaus.app.events import Event
 from danaus.ft.observer import Moment
 from danaus.testing.faults import Pace, Strike
+from danaus.testing.lab import missing
 from danaus.testing.runs import Running, Shape, SmallRun, running, small_run
 from danaus.testing.watching import RunWatch
 
@@ -76,6 +79,48 @@ def test_the_sibling_of_a_rank_that_dies_keeps_its_process_and_its_shard(
         assert repairs(watch, 1) == [(rank, [sibling])]
         assert who_fetched_a_shard(watch, 1) == {rank}
         assert finish(going, tmp_path / "fast") == undisturbed(run)
+        assert pid_of(watch, 1, 1 - rank) == sibling
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_both_siblings_of_a_rank_of_three_live_on_and_then_one_of_them_is_repaired_by_the_other(
+    undisturbed, tmp_path
+):
+    pace = Pace(STEP_S, until=tmp_path / "fast")
+    observers = {f"replica-{n}": (pace,) for n in range(2)}
+    shape = Shape(replicas=2, ranks=3, leaves=2, steps=60)
+    run = small_run(tmp_path / "run", shape, observers=observers)
+    with running(run) as going:
+        watch = going.watch
+        watch.until_members(2, limit_s=90)
+        first, last = pid_of(watch, 1, 0), pid_of(watch, 1, 2)
+        os.kill(pid_of(watch, 1, 1), signal.SIGKILL)
+        back(going, 1, 1)
+        new = pid_of(watch, 1, 1)
+        os.kill(first, signal.SIGKILL)  # it has lived under two names
+        back(going, 1, 2)
+        assert repairs(watch, 1) == [(1, [first, last]), (0, [new, last])]
+        assert who_fetched_a_shard(watch, 1) == {0, 1}
+        assert finish(going, tmp_path / "fast") == undisturbed(run)
+        assert pid_of(watch, 1, 2) == last
+
+
+@pytest.mark.skipif(bool(missing()), reason=missing())
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_is_repaired_from_the_same_rank_on_another_host(undisturbed, tmp_path, rank):
+    with lab_run(tmp_path, 2, ranks=2, steps=80) as run:
+        run.full()
+        watch = run.watch
+        sibling = pid_of(watch, 1, 1 - rank)
+        victim = {"replica": "replica-1", "rank": rank}
+        os.kill(pid_here(run, "host2", Event.PROCESS_STARTED, **victim), signal.SIGKILL)
+        back(run.going, 1, 1)
+        assert repairs(watch, 1) == [(rank, [sibling])]
+        assert who_fetched_a_shard(watch, 1) == {rank}
+        assert run.finish().sha256 == undisturbed(run.going.run)
         assert pid_of(watch, 1, 1 - rank) == sibling
 
 

@@ -135,7 +135,7 @@ def small_run(
         "data": DataConfig(path=str(text)),
         "step": StepConfig(
             num_microbatches=shape.leaves,
-            microbatch_size=2,
+            microbatch_size=max(2, shape.ranks),
             seq_len=32,
             num_steps=shape.steps,
             seed=7,
