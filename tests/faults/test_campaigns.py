@@ -87,7 +87,7 @@ def test_a_victim_that_dies_before_its_step_is_struck_in_its_next_life(
     plan = FaultPlan.parse("nan:replica=1,at_step=40", "kill:replica=1")
     with running(run) as going:
         going.watch.until_members(3, limit_s=60)
-        with Campaign(run.folder, plan, Fleet.of(SHAPE.replicas)) as campaign:
+        with Campaign(run.folder, plan, Fleet.of(range(SHAPE.replicas))) as campaign:
             campaign.tell_planned()
             campaign.run(threading.Event(), lambda: going.launched.wait(0.0))
             assert (campaign.striker.num_struck, campaign.striker.num_missed) == (2, 0)

@@ -143,7 +143,7 @@ class Campaign:
     def _names(self) -> list[str]:
         """Return the replicas that are to train now: a run may be scaled while it is struck."""
         crew = read_crew(self._folder.control)
-        places = range(len(self._fleet.hosts)) if crew is None else crew.places
+        places = self._fleet.places if crew is None else crew.places
         return [f"replica-{place}" for place in places]
 
     def close(self) -> None:

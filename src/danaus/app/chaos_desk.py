@@ -62,7 +62,7 @@ class ChaosDesk:
             self._campaign = Campaign(
                 folder,
                 plan,
-                fleet_of(config),
+                fleet_of(config, folder),
                 network=lab_network(config.hosts, labs),
                 since=time_of_day(),
             )

@@ -24,9 +24,9 @@ class Fault:
 
     Args:
         kind: What is done.
-        replica: To a worker of this replica, by its place from 0; None: the seed chooses.
+        replica: To a worker of this replica, 4 for ``replica-4``; None: the seed chooses.
         rank: To this rank of the replica; None: the seed chooses.
-        host: To this host, by its place from 0, or to a worker there; None: the seed chooses.
+        host: To this host, 1 for ``host1``, or to a worker there; None: the seed chooses.
         peer: Of a link, the other end: a host's place, or ``"controller"``; None: everybody.
         at_step: In this step or, where that is over, at once; None: no step is waited for.
         at_phase: At this moment of a step, one of ``PHASES``.

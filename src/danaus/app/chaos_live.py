@@ -34,7 +34,7 @@ def strike_live(folder: RunFolder, plan: FaultPlan, settings: RunConfig) -> int:
     Raises:
         ConfigError: The run does not go on, or its network cannot be harmed.
     """
-    fleet, network = fleet_of(settings), network_for(plan, settings.hosts)
+    fleet, network = fleet_of(settings, folder), network_for(plan, settings.hosts)
     alive = _Alive(Victims(folder, fleet, network))
     if not alive.now():
         raise ConfigError(

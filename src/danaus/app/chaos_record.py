@@ -7,7 +7,8 @@ same targets in the same steps and the same order; what lies between steps it ca
 =========== =====================================================================================
 line        facts
 =========== =====================================================================================
-plan        record (the format's number), seed, faults (specs), hosts (of each replica), ranks
+plan        record (the format's number), seed, faults (specs), hosts (of each replica), places
+            (its number), ranks
 fault       fault (its id), spec (resolved: target, step and every parameter), after_s (since the
             plan began)
 missed      missed (the id), reason
@@ -35,6 +36,7 @@ def plan_line(plan: FaultPlan, fleet: Fleet) -> str:
         seed=plan.seed,
         faults=list(plan.specs),
         hosts=list(fleet.hosts),
+        places=list(fleet.places),
         ranks=fleet.num_ranks,
     )
 

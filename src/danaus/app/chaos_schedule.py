@@ -106,7 +106,7 @@ class Schedule:
         if "replica" in keys:
             legal = [
                 place
-                for place, host in enumerate(self._fleet.hosts)
+                for place, host in zip(self._fleet.places, self._fleet.hosts, strict=True)
                 if fault.host in (None, host) and fault.replica in (None, place)
             ]
             ranks = range(self._fleet.num_ranks) if fault.rank is None else (fault.rank,)

@@ -3,7 +3,7 @@
 Owns reading and writing of a spec: a kind and, after a colon, ``key=value`` between commas.
 ``write(read(text))`` is the normal form, which reads back to the same fault.  Pure.
 
-    replica rank host        a place from 0, or ``random``
+    replica rank host        a number, as in ``replica-4`` and ``host1``, or ``random``
     peer                     a host's place, or ``controller``
     at_step times            a whole number
     at_phase where process   a word

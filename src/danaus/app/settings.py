@@ -266,10 +266,16 @@ class BenchConfig:
             preset(name)
 
 
-def fleet_of(settings: RunConfig) -> Fleet:
-    """Return what a run with these settings has that faults can hit."""
-    ranks, hosts = settings.parallel.shard, len(settings.hosts)
-    return Fleet.of(settings.replicas, ranks, num_hosts=hosts)
+def fleet_of(settings: RunConfig, folder: RunFolder | None = None) -> Fleet:
+    """Return what a run has that faults can hit.
+
+    Args:
+        settings: The run's.
+        folder: The run's, which knows how it was scaled and who was drained; None: it is new.
+    """
+    crew = None if folder is None else read_crew(folder.control)
+    places = range(settings.replicas) if crew is None else crew.places
+    return Fleet.of(places, settings.parallel.shard, num_hosts=len(settings.hosts))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -53,7 +53,7 @@ def run(arguments: list[str]) -> int:
     plan = _plan(asked)
     folder = RunFolder.open(asked.run)
     settings = saved(folder)
-    check(plan, fleet_of(settings))
+    check(plan, fleet_of(settings, folder))
     # Loads what speaks to processes, which neither help nor bad input needs.
     from danaus.app.chaos_live import strike_live
 

@@ -22,7 +22,7 @@ from danaus.core import journal
 from danaus.core.errors import ConfigError
 from danaus.testing.hosts import wait_for_state
 
-FLEET = Fleet.of(2)
+FLEET = Fleet.of(range(2))
 
 
 @pytest.fixture

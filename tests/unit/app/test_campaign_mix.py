@@ -24,7 +24,7 @@ def test_it_has_as_many_faults_as_asked_for_and_a_small_run_has_their_targets(nu
     plan = campaign_plan(num, 0, every_steps=EVERY)
 
     assert len(plan.faults) == num
-    check(plan, Fleet.of(3))
+    check(plan, Fleet.of(range(3)))
 
 
 def test_three_hundred_have_every_kind_and_without_a_network_those_that_a_machine_has() -> None:

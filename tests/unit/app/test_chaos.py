@@ -169,9 +169,23 @@ def test_any_text_is_read_or_refused(kind, text):
 )
 def test_a_target_that_is_not_there_is_refused(spec, words):
     with pytest.raises(ConfigError, match=words):
-        check(FaultPlan.parse(spec), Fleet.of(3))
+        check(FaultPlan.parse(spec), Fleet.of(range(3)))
     with pytest.raises(ConfigError, match="one host"):
-        check(FaultPlan.parse("partition"), Fleet.of(1))
+        check(FaultPlan.parse("partition"), Fleet.of(range(1)))
+
+
+def test_replicas_are_named_as_the_run_names_them_when_one_was_drained():
+    fleet = Fleet.of((0, 2, 3, 4))
+    check(FaultPlan.parse("kill:replica=4"), fleet)
+    with pytest.raises(ConfigError, match=r"no replica 1: this run has replicas 0, 2, 3, 4"):
+        check(FaultPlan.parse("kill:replica=1"), fleet)
+
+
+def test_a_host_without_a_replica_can_be_cut_off_and_has_no_worker_to_kill():
+    fleet = Fleet.of(range(3), num_hosts=4)
+    check(FaultPlan.parse("partition:host=3"), fleet)
+    with pytest.raises(ConfigError, match="no replica lives on host 3: one lives on hosts 0 to 2"):
+        check(FaultPlan.parse("kill:host=3"), fleet)
 
 
 def test_every_kind_but_that_of_strangers_can_be_asked_for():

@@ -14,7 +14,7 @@ from danaus.app.chaos_spec import write
 from danaus.app.events import FaultKind
 from danaus.core.errors import ConfigError
 
-FLEET = Fleet.of(4, num_ranks=2)
+FLEET = Fleet.of(range(4), num_ranks=2)
 
 
 def schedule(*specs: str, seed: int = 0) -> Schedule:
@@ -102,6 +102,12 @@ def test_a_worker_may_be_named_by_its_host():
     made = Schedule(FaultPlan.parse("kill:host=1,every=1steps"), Fleet((0, 1, 1)))
     hit = {fault.replica for n in range(30) for fault in made.handle(Seen(n, 0.0))}
     assert hit == {1, 2}
+
+
+def test_whom_the_seed_chooses_is_one_that_is_there_after_a_drain():
+    made = Schedule(FaultPlan.parse("kill:every=1steps"), Fleet.of((0, 2, 4)))
+    hit = {fault.replica for n in range(60) for fault in made.handle(Seen(n, 0.0))}
+    assert hit == {0, 2, 4}
 
 
 def test_every_target_is_hit_some_time():

@@ -6,13 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from danaus.app.crew_file import CrewRecord, write_crew
 from danaus.app.resuming import resumed
+from danaus.app.run_folder import RunFolder
 from danaus.app.settings import (
     BenchConfig,
     DemoConfig,
     QuorumConfig,
     RestartConfig,
     RunConfig,
+    fleet_of,
+    saved,
 )
 from danaus.core.config import load, toml_text
 from danaus.core.errors import ConfigError
@@ -96,3 +100,12 @@ def test_a_resumed_run_keeps_what_its_bits_depend_on() -> None:
 def test_a_bench_names_models_that_exist() -> None:
     with pytest.raises(ConfigError, match="no preset is called 'huge'"):
         BenchConfig(presets=("huge",))
+
+
+def test_what_faults_can_hit_are_the_replicas_that_the_runs_folder_names(tmp_path: Path) -> None:
+    config = RunConfig(replicas=5, run_dir=tmp_path / "run")
+    folder = RunFolder.create(tmp_path / "run", config)
+    assert fleet_of(config, folder).places == (0, 1, 2, 3, 4)
+    write_crew(folder.control, CrewRecord((0, 2, 3, 4)))
+    assert fleet_of(saved(folder), folder).places == (0, 2, 3, 4)
+    folder.release()
