@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tests.faults.lab_runs import lab_run, pid_here
 
 from danaus.app.events import Event

@@ -38,7 +38,8 @@ class LighthouseCommand:
         expected_replicas: Replicas that the first quorum waits for until the join limit.
         join_limit_s: How long a healthy replica that has not asked is waited for.
         heartbeat_limit_s: A process that is silent for longer is not healthy.
-        reconnect_limit_s: The same for one whose connection closed and that nobody else watches.
+        reconnect_limit_s: The same for one whose connection closed, that nobody else watches, and
+            of which its machine does not say that it has ended.
         hold_limit_s: How long members wait at a boundary for a learner.
         hold_share: They wait for one, instead of going on beside it, where that will take less than
             this part of the time by which it shortens a step; 0: never.

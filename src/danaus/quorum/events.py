@@ -35,8 +35,8 @@ class QuorumSettings:
             until the join limit; 0: only for those that are known.
         join_limit_s: How long a healthy replica that has not asked is waited for.
         heartbeat_limit_s: A process silent for longer is not healthy.
-        reconnect_limit_s: The same for a process whose connection was closed and that no host
-            agent can look after.
+        reconnect_limit_s: The same for a process whose connection was closed, that no host agent
+            can look after, and of which its machine does not say that it has ended.
         hold_limit_s: How long members wait at a boundary for a learner; doubled, at most three
             times, by each failure of the same learner.
         hold_share: Members wait for a learner that could catch up beside them where its lesson

@@ -1,7 +1,7 @@
 """Whether a process that nobody looks after is gone, as the machine that it ran on says.
 
-Owns ``Lookout``: a process whose connection broke, and which has no host agent that could tell of its
-end, is looked for where it took its peers.  Whoever dies leaves an address that refuses (P-2).
+Owns ``Lookout``: a process whose connection broke, and which has no host agent that could tell of
+its end, is looked for where it took its peers.  Whoever dies leaves an address that refuses (P-2).
 """
 
 from __future__ import annotations
