@@ -23,6 +23,8 @@ class Attempt:
     the process or the coroutine goes on its way.
     """
 
+    __slots__ = ("error",)
+
     def __init__(self) -> None:
         self.error: Exception | None = None
 
@@ -35,11 +37,13 @@ class Attempt:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool:
+        if error is None:
+            return False
         if isinstance(error, asyncio.CancelledError):
             self.error = RuntimeError(f"it was cancelled: {error}").with_traceback(trace)
         elif isinstance(error, Exception):
             self.error = error
-        elif error is not None and not isinstance(error, _ENDS):
+        elif not isinstance(error, _ENDS):
             self.error = RuntimeError(f"{type(error).__name__}: {error}").with_traceback(trace)
         return self.error is not None
 

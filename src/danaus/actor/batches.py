@@ -31,13 +31,14 @@ class Outgoing:
     def __len__(self) -> int:
         return len(self._messages)
 
-    def add(self, key: Key, args: bytes, *, call: int, number: int) -> None:
-        """Add a message."""
+    def add(self, key: Key, args: bytes, *, call: int, number: int) -> int:
+        """Add a message; return how many wait."""
         route = self._numbers.get(key)
         if route is None:
             route = self._numbers[key] = len(self._numbers)
             self._routes.append(Route(route, *key))
         self._messages.append((route, call, number, args))
+        return len(self._messages)
 
     def take(self) -> DeliverMany:
         """Return what waits, as one message."""

@@ -13,14 +13,21 @@ from danaus.actor.casting import Casting
 from danaus.actor.endpoints import EndpointSpec, undeclared_name
 from danaus.actor.faces import Endpoint
 from danaus.actor.future import Future
-from danaus.actor.gathers import Answer, Gather, Gathering, PortGather, StreamGather
+from danaus.actor.gathers import (
+    Answer,
+    Gather,
+    Gathering,
+    OneAnswer,
+    PortGather,
+    StreamGather,
+)
 from danaus.actor.links import NOT_SENT, Parts
 from danaus.actor.ports import Port
 from danaus.actor.replies import Replies
-from danaus.actor.targets import Options, Target, Way
+from danaus.actor.targets import UNLIMITED, Options, Target, Way
 from danaus.actor.value_mesh import Outcome, ValueMesh
 from danaus.core.errors import ConfigError, MessageTooLarge
-from danaus.wire.codec import own, pack
+from danaus.wire.codec import own, pack_call
 from danaus.wire.frame import DEFAULT_MAX_FRAME_BYTES, Buffer
 
 # The rest of a frame is for the message itself: names of the mesh, the sender, the endpoint.
@@ -44,11 +51,12 @@ class MeshEndpoint(Endpoint[P, R]):
     def __init__(self, target: Target, spec: EndpointSpec, options: Options | None = None) -> None:
         self._target = target
         self._spec = spec
-        self._options = options or Options()
+        self._options = options or UNLIMITED
+        self._name = f"{target.name}.{spec.name}"
 
     @property
     def name(self) -> str:
-        return f"{self._target.name}.{self._spec.name}"
+        return self._name
 
     def with_options(
         self, *, timeout_s: float | None = None, retries: int = 0
@@ -74,7 +82,12 @@ class MeshEndpoint(Endpoint[P, R]):
                 f"{self.name}.call_one() needs a mesh of exactly one actor, this one has {size}: "
                 f"{self._target.region.extent}; slice it, or use call()"
             )
-        return self._ask(lambda outcomes: outcomes[0].get(), args, kwargs)
+        if self._options is not UNLIMITED:
+            return self._ask(lambda outcomes: outcomes[0].get(), args, kwargs)
+        parts = self._packed(args, kwargs)
+        answer = OneAnswer(self._target, self._name)
+        self._post(parts, answer)
+        return answer
 
     def choose(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         self._spec.check(args, kwargs)
@@ -122,9 +135,10 @@ class MeshEndpoint(Endpoint[P, R]):
         What was given a number and is not sent would hold back all that is sent after it (A-1).
         """
         self._spec.check(args, kwargs)
-        parts = pack((args, kwargs))
+        parts = pack_call(args, kwargs)
         size = len(parts[0])  # bytes; the others are borrowed
-        size += sum(memoryview(part).nbytes for part in parts[1:])
+        if len(parts) > 1:
+            size += sum(memoryview(part).nbytes for part in parts[1:])
         if size > MAX_ARGUMENT_BYTES and self._target.is_elsewhere:
             raise MessageTooLarge(size, MAX_ARGUMENT_BYTES, "bytes")
         return parts
@@ -141,7 +155,7 @@ class MeshEndpoint(Endpoint[P, R]):
         def decode(answers: list[Answer]) -> U:
             return finish([answer() for answer in answers])
 
-        future: Future[U] = Future(self.name, on_cancel=gather.cancel, decode=decode)
+        future: Future[U] = Future(self._name, on_cancel=gather.cancel, decode=decode)
         gather.future = future
         self._post(parts, gather)
         return future

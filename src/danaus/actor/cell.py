@@ -25,14 +25,15 @@ from danaus.actor.contexts import Context, current
 from danaus.actor.endpoints import EndpointSpec, undeclared
 from danaus.actor.failure import Fault, MeshFailure
 from danaus.actor.hooks import Hooks
-from danaus.actor.links import Live, Peer
+from danaus.actor.links import Peer
 from danaus.actor.ordering import HoldBack
 from danaus.actor.portable import packed_exception
 from danaus.actor.ports import PortTable
 from danaus.actor.process_messages import Deliver, Gone, ProcessMessage, Raised, Returned
-from danaus.actor.work import CodeHost, Work, fault_of, guarded, opened, packed
-from danaus.wire.codec import unpack
+from danaus.actor.work import CodeHost, Work, constructor_of, fault_of, guarded, opened, packed
 from danaus.wire.frame import Buffer
+
+_REPEATED = "it has had this message before, and no longer knows its answer"
 
 
 class CellHost(CodeHost, Protocol):
@@ -60,6 +61,7 @@ class ActorCell:
         self._host = host
         self._instance: Any = None
         self._endpoints: dict[str, EndpointSpec] = {}
+        self._has_concurrent = False
         self._lock = threading.Lock()  # of the following seven
         self._order: HoldBack[Work] = HoldBack()
         self._waiting: collections.deque[Work] = collections.deque()
@@ -87,7 +89,7 @@ class ActorCell:
 
         def job() -> None:
             with Attempt() as attempt:
-                cls, args, kwargs = _constructor_of(parts)
+                cls, args, kwargs = constructor_of(parts)
                 self._instance = cls.__new__(cls)
                 self._enter_context()
                 self._instance.__init__(*args, **kwargs)
@@ -111,6 +113,7 @@ class ActorCell:
 
     def _constructed(self, call: int, endpoints: dict[str, EndpointSpec]) -> None:
         self._endpoints = endpoints
+        self._has_concurrent = any(spec.concurrent for spec in endpoints.values())
         self.owner.send(Returned(call))
         with self._lock:
             self._is_busy = False
@@ -129,26 +132,23 @@ class ActorCell:
 
     def deliver(self, messages: Sequence[tuple[Deliver, Sequence[Buffer]]], peer: Peer) -> None:
         """Take messages that arrived together."""
-        refused: list[Work] = []
-        repeated: list[Work] = []
+        refused: list[tuple[Work, str]] = []
         with self._lock:
-            refuse = self.gone_why or self._closing is not None
+            why = self.gone_why or ("it is being stopped" if self._closing is not None else "")
             for message, parts in messages:
                 work = Work(message, parts, peer)
-                if refuse:
+                if why:
                     self._order.skip(message.sender, message.number)
-                    refused.append(work)
+                    refused.append((work, why))
                 elif self._order.is_due(message.sender, message.number):
                     self._waiting.append(work)
                 elif message.call and self._order.is_past(message.sender, message.number):
-                    repeated.append(work)
+                    refused.append((work, _REPEATED))
                 else:
                     ready = self._order.accept(message.sender, message.number, work)
                     self._waiting.extend(ready)
-        for work in repeated:
-            self._refuse(work, "it has had this message before, and no longer knows its answer")
-        for work in refused:
-            self._refuse(work, self.gone_why or "it is being stopped")
+        for work, why in refused:
+            self._refuse(work, why)
         self._pump()
 
     def skip(self, sender: str, number: int) -> None:
@@ -184,44 +184,49 @@ class ActorCell:
         Args:
             done: What has just ended, on the thread that this is.
         """
-        on_actors_thread = done is not None and done.is_plain
         own: Work | None = None
         with self._lock:
             if done is not None:
                 self._running.discard(done)
                 if done.spec is None or not done.spec.concurrent:
                     self._is_busy = False
-            for work in self._startable():
-                if on_actors_thread and work.is_plain:
-                    own = work  # the only one: it keeps others from starting
-                else:
-                    self._start(work)
-            ended = self._closing is not None and not (self._running or self._waiting)
-            pausing = None
-            if self._pausing is not None and not self._running:
-                pausing, self._pausing = self._pausing, None
-        if ended:
-            self._host.io.post(self._drained)
-        if pausing is not None:
-            self._host.io.post(pausing)
+            if self._waiting:
+                for work in self._startable():
+                    if done is not None and done.is_plain and work.is_plain:
+                        own = work  # the only one: it keeps others from starting
+                    else:
+                        self._start(work)
+            if self._closing is not None or self._pausing is not None:
+                self._come_to_rest()
         return own
+
+    def _come_to_rest(self) -> None:
+        """Tell whoever waits for that that nothing runs any more; with ``_lock`` held."""
+        if self._closing is not None and not (self._running or self._waiting):
+            self._host.io.post(self._drained)
+        if self._pausing is not None and not self._running:
+            pausing, self._pausing = self._pausing, None
+            self._host.io.post(pausing)
 
     def _startable(self) -> list[Work]:
         """Take what may start now from what waits; with ``_lock`` held."""
         ready: list[Work] = []
         while self._waiting and not self._is_paused:
+            if self._is_busy and not self._has_concurrent:
+                break
             work = self._waiting[0]
             if work.is_cancelled:  # it must not hold up what may start beside what runs
                 self._waiting.popleft()
                 continue
             name = work.message.endpoint
             spec = work.spec = self._endpoints.get(name) or undeclared(self._instance, name)
-            concurrent = spec is not None and spec.concurrent
-            if self._is_busy and not concurrent:
-                break
+            if spec is None or not spec.concurrent:
+                if self._is_busy:
+                    break
+                self._is_busy = True
+            work.is_plain = spec is None or spec.is_plain
             self._waiting.popleft()
             self._running.add(work)
-            self._is_busy = self._is_busy or not concurrent
             ready.append(work)
         return ready
 
@@ -238,12 +243,11 @@ class ActorCell:
         elif work.is_plain:
             self._jobs.put(work)
         else:
-            threading.Thread(
-                target=contextvars.copy_context().run,
-                args=(self._in_context, self._guarded(lambda: self._run_plain(work))),
-                name=f"{self.name}.{work.message.endpoint}",
-                daemon=True,
-            ).start()
+            context = contextvars.copy_context()
+            context.run(current.set, self.context)
+            job = guarded(lambda: self._run_plain(work), self._host.process_should_end)
+            name = f"{self.name}.{work.message.endpoint}"
+            threading.Thread(target=context.run, args=(job,), name=name, daemon=True).start()
 
     def _finished(
         self, work: Work, answer: ProcessMessage | None, parts: Sequence[Buffer]
@@ -275,10 +279,6 @@ class ActorCell:
 
     # -- running users' code -------------------------------------------------------------------
 
-    def _in_context(self, job: Callable[[], None]) -> None:
-        current.set(self.context)
-        job()
-
     def _run_plain(self, work: Work) -> Work | None:
         """Run a plain endpoint; return what the actor's own thread is to go on with."""
         parts: Sequence[Buffer] = ()
@@ -287,12 +287,12 @@ class ActorCell:
         with Attempt() as attempt:
             method, args, kwargs = opened(work, self.context, self._host.ports)
             parts = packed(work, method(self._instance, *args, **kwargs))
-        return self._ended(work, parts, attempt.error)
-
-    def _ended(self, work: Work, parts: Sequence[Buffer], error: Exception | None) -> Work | None:
-        """Have it answered; return what the actor's own thread is to go on with."""
-        if error is None:
+        if attempt.error is None:
             return self._finished(work, None, parts)
+        return self._ended(work, attempt.error)
+
+    def _ended(self, work: Work, error: Exception) -> Work | None:
+        """Have the error answered; return what the actor's own thread is to go on with."""
         fault = fault_of(error, self._host.wall_clock.now())
         if work.spec is None or not work.spec.explicit_port:
             return self._failed(work, fault)
@@ -322,17 +322,26 @@ class ActorCell:
             with Attempt() as attempt:
                 method, args, kwargs = opened(work, self.context, self._host.ports)
                 parts = packed(work, await method(self._instance, *args, **kwargs))
-            self._ended(work, parts, attempt.error)
+            if attempt.error is None:
+                self._finished(work, None, parts)
+            else:
+                self._ended(work, attempt.error)
 
     def _run_jobs(self) -> None:
-        while (job := self._jobs.get()) is not None:
+        is_over = False
+        while not is_over:  # once more where users' code has called ``sys.exit``
             with exits(self._host.process_should_end):
-                if isinstance(job, Work):
-                    following: Work | None = job
-                    while following is not None:
-                        following = self._run_plain(following)
-                else:
-                    job()
+                is_over = self._run_all()
+
+    def _run_all(self) -> bool:
+        while (job := self._jobs.get()) is not None:
+            if isinstance(job, Work):
+                following: Work | None = job
+                while following is not None:
+                    following = self._run_plain(following)
+            else:
+                job()
+        return True
 
     # -- hooks and the end ---------------------------------------------------------------------
 
@@ -388,11 +397,3 @@ class ActorCell:
     def end_thread(self) -> None:
         """Let the actor's thread end once it has done what it was given."""
         self._jobs.put(None)
-
-    def _guarded(self, job: Callable[[], object]) -> Callable[[], None]:
-        return guarded(job, self._host.process_should_end)
-
-
-def _constructor_of(parts: Sequence[Buffer]) -> Any:
-    first = parts[0]
-    return first.value if isinstance(first, Live) else unpack(parts)

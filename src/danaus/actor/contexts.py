@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import functools
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -33,7 +34,7 @@ class ProcessInfo:
     root_id: str = ""
     root_address: str = ""
 
-    @property
+    @functools.cached_property
     def incarnation(self) -> int:
         """How often a process of this name was started before."""
         return incarnation_of(self.process_id)

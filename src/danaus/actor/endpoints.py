@@ -66,18 +66,30 @@ class EndpointSpec:
     explicit_port: bool = False
     idempotent: bool = False
 
-    @property
+    @functools.cached_property
     def is_async(self) -> bool:
         """Tell whether it runs on the event loop instead of the actor's thread."""
-        return _is_async(self.function)
+        return inspect.iscoroutinefunction(self.function)
+
+    @functools.cached_property
+    def is_plain(self) -> bool:
+        """Tell whether it runs on the actor's own thread."""
+        return not (self.is_async or self.concurrent)
+
+    @functools.cached_property
+    def _counts(self) -> tuple[float, float]:
+        """How many arguments, all without names, callers can give in any case."""
+        given_here = 2 if self.explicit_port else 1
+        fewest, most = _positional(self.function)
+        return fewest - given_here, most - given_here
 
     def check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise ``TypeError`` unless the endpoint can be called with these arguments."""
-        given = (None, None, *args) if self.explicit_port else (None, *args)
         if not kwargs:
-            fewest, most = _positional(self.function)
-            if fewest <= len(given) <= most:
+            fewest, most = self._counts
+            if fewest <= len(args) <= most:
                 return
+        given = (None, None, *args) if self.explicit_port else (None, *args)
         try:
             _signature(self.function).bind(*given, **kwargs)
         except TypeError as error:
@@ -89,7 +101,6 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature:
     return inspect.signature(function)
 
 
-@functools.lru_cache(maxsize=4096)
 def _positional(function: Callable[..., Any]) -> tuple[int, float]:
     """Return how many arguments, all without names, are right in any case."""
     fewest, most = 0, 0.0
@@ -101,11 +112,6 @@ def _positional(function: Callable[..., Any]) -> tuple[int, float]:
         elif each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD):
             fewest, most = fewest + (each.default is each.empty), most + 1
     return fewest, most
-
-
-@functools.lru_cache(maxsize=4096)
-def _is_async(function: Callable[..., Any]) -> bool:
-    return inspect.iscoroutinefunction(function)
 
 
 _PLAIN, _WITH_PORT = "()", "(port)"  # what no endpoint's name ends with

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Generator
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 from danaus.actor.attempt import Attempt
 from danaus.actor.handover import handover_to
@@ -17,6 +17,7 @@ from danaus.core.errors import DeadlinePassed
 
 T = TypeVar("T")
 
+_NONE: Any = ()  # waiters and callbacks of what is settled
 _forbidden_threads: set[int] = set()
 
 
@@ -37,6 +38,20 @@ class Future(Generic[T]):
         decode: Turns what it is settled with into the value, on the thread that first asks for
             it: users' objects are not unpacked on the connections' thread.
     """
+
+    __slots__ = (
+        "_callbacks",
+        "_decode",
+        "_decoding",
+        "_error",
+        "_is_settled",
+        "_lock",
+        "_num_waiting",
+        "_on_cancel",
+        "_value",
+        "_waiters",
+        "what",
+    )
 
     def __init__(
         self,
@@ -88,8 +103,8 @@ class Future(Generic[T]):
                 return False
             self._value, self._error = value, error
             self._is_settled = True
-            waiters, self._waiters = self._waiters, []
-            callbacks, self._callbacks = self._callbacks, []
+            waiters, callbacks = self._waiters, self._callbacks
+            self._waiters = self._callbacks = _NONE
         for waiter in waiters:
             waiter.release()
         for callback in callbacks:
@@ -97,12 +112,12 @@ class Future(Generic[T]):
         return True
 
     def _wait(self, limit_s: float | None) -> None:
-        if self._is_settled:
+        if self.done():
             return
         waiter = threading.Lock()  # wakes a thread in half the time of an event
         waiter.acquire()
         with self._lock:
-            if self.done():
+            if self._is_settled:
                 return
             self._waiters.append(waiter)
             self._num_waiting += 1
@@ -142,7 +157,7 @@ class Future(Generic[T]):
         return self._outcome()
 
     def _forbid_where_it_would_hang(self) -> None:
-        if threading.get_ident() in _forbidden_threads and not self.done():
+        if threading.get_ident() in _forbidden_threads and not self._is_settled:
             raise RuntimeError(
                 f"{self.what}: get() would block the event loop that brings the answer; "
                 "await it instead"
@@ -164,11 +179,10 @@ class Future(Generic[T]):
 
         Cancelling it cancels the call, unless somebody else still waits for it.
         """
-        handover = handover_to(asyncio.get_running_loop())
         mirror = _Mirror(self)
         with self._lock:
             self._num_waiting += 1
-        self.add_done_callback(lambda _: handover.post(mirror.copy))
+        self.add_done_callback(mirror.source_settled)
         return mirror
 
     def _waits_no_more(self) -> bool:
@@ -185,47 +199,56 @@ class Future(Generic[T]):
         await settled.wait()
 
     def __await__(self) -> Generator[Any, None, T]:
-        if self.done():
+        if self._is_settled:
             return self._outcome()
         return (yield from self.as_asyncio().__await__())
 
     def _open(self) -> None:
         """Decode, once."""
+        if self._decode is not None:
+            self._decode_once()
+
+    def _decode_once(self) -> None:
         with self._decoding:
-            decode, self._decode = self._decode, None
-            if decode is None or self._error is not None:
+            if self._decode is None or self._error is not None:
                 return
             with Attempt() as attempt:
-                self._value = decode(self._value)
+                self._value = self._decode(self._value)
             self._error = attempt.error
+            self._decode = None
 
     def _outcome(self) -> T:
         self._open()
         if self._error is not None:
             raise self._error
-        return cast(T, self._value)
+        value: Any = self._value
+        return value  # type: ignore[no-any-return]
 
 
 class _Mirror(asyncio.Future[T]):
     """The same value on one event loop; who cancels it cancels the call, if nobody else waits."""
 
     def __init__(self, source: Future[T]) -> None:
-        super().__init__(loop=asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        super().__init__(loop=loop)
         self._source = source
+        self._handover = handover_to(loop)
 
-    def copy(self) -> None:
-        """Take over what the source was settled with."""
+    def source_settled(self, _: Future[T]) -> None:
+        """Have the loop take over what the source was settled with; from any thread."""
+        self._handover.post(self._copy)
+
+    def _copy(self) -> None:
         if self.done():
             return
         source = self._source
-        source._waits_no_more()
         source._open()
         if isinstance(source._error, asyncio.CancelledError):
             super().cancel()
         elif source._error is not None:
             self.set_exception(source._error)
         else:
-            self.set_result(cast(T, source._value))
+            self.set_result(source._value)  # type: ignore[arg-type]  # None is a value too
 
     def cancel(self, msg: Any = None) -> bool:
         if not super().cancel(msg):

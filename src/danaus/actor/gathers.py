@@ -1,14 +1,16 @@
 """The answers to one call, as they come in (A-4, A-5); on the connections' loop, but for its start.
 
-Owns ``Gather`` (all answers, then the future), ``StreamGather`` (a future for each) and
-``PortGather`` (on to a port).  Answers are unpacked on the thread that asks for them.
+Owns ``OneAnswer`` (one actor's, the future itself), ``Gather`` (all answers, then the future),
+``StreamGather`` (a future for each) and ``PortGather`` (on to a port).  Answers are unpacked on the
+thread that asks for them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from danaus.actor.attempt import Attempt
 from danaus.actor.failure import Fault
@@ -37,6 +39,60 @@ class Gathering(Protocol):
 
     def posted(self, at: int, link: Link, call: int) -> None:
         """The message to one point was handed to its link under this number; from any thread."""
+
+
+class OneAnswer(Future[Any]):
+    """The answer of the only actor of a target, for as long as that lives: its own gathering.
+
+    Args:
+        target: The actor.
+        what: The call, for messages.
+    """
+
+    __slots__ = ("_posted", "_target")
+
+    def __init__(self, target: Target, what: str) -> None:
+        super().__init__(what, decode=unpack)
+        self._target = target
+        self._posted: tuple[Link, int] | None = None
+
+    def begin(self) -> None:
+        """There is no clock."""
+
+    def point(self, at: int) -> OneAnswer:
+        """Return who waits."""
+        return self
+
+    def posted(self, at: int, link: Link, call: int) -> None:
+        """Learn how the call can be cancelled."""
+        self._posted = (link, call)
+        if self._is_settled and isinstance(self._error, asyncio.CancelledError):
+            self._give_up()
+
+    def returned(self, parts: Parts) -> None:
+        """The endpoint returned."""
+        self.set_value(parts)
+
+    def raised(self, message: Raised, parts: Parts) -> None:
+        """The endpoint raised."""
+        self._decode = functools.partial(_raise, message)
+        self.set_value(parts)
+
+    def gone(self, why: str, fault: Fault | None) -> None:
+        """There is no such actor any more."""
+        self.set_error(supervision_error(self._target.name_of(0), why, fault))
+
+    def cancel(self) -> bool:
+        """As any future; a method, where a function kept here would keep this alive."""
+        if not super().cancel():
+            return False
+        self._give_up()
+        return True
+
+    def _give_up(self) -> None:
+        if self._posted is not None:  # else it is about to be
+            link, call = self._posted
+            self._target.runtime.io.post(link.cancel, call)
 
 
 class Gather:
@@ -87,7 +143,7 @@ class Gather:
 
     def name_of(self, at: int) -> str:
         """Return the actor's name and place."""
-        return f"{self._target.name}[{self._target.region.extent.point(at)}]"
+        return self._target.name_of(at)
 
     def answered(self, at: int, answer: Answer) -> None:
         """Take the answer of one point."""
@@ -241,6 +297,10 @@ def _opened(parts: Parts) -> Outcome[Any]:
     with Attempt() as attempt:
         value = unpack(parts)
     return Outcome(value, attempt.error)
+
+
+def _raise(message: Raised, parts: Parts) -> NoReturn:
+    raise _with_cause(message, parts)
 
 
 def _with_cause(message: Raised, parts: Parts) -> ActorError:

@@ -229,9 +229,10 @@ class Hosting:
 
     def deliver_many(self, messages: list[tuple[Deliver, Parts]], peer: Peer) -> None:
         """Hand messages that arrived together to their actors, each run for one of them at once."""
+        mine = self._process.info.incarnation
         for (mesh_id, rank, incarnation), run in itertools.groupby(messages, _receiver):
             cell = self._cells.get(ActorKey(mesh_id, rank))
-            if cell is not None and incarnation == self._process.info.incarnation:
+            if cell is not None and incarnation == mine:
                 cell.deliver(list(run), peer)
                 continue
             for message, parts in run:

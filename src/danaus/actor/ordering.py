@@ -24,7 +24,7 @@ class HoldBack(Generic[Item]):
 
     def is_due(self, sender: str, number: int) -> bool:
         """Take one arrival if it is just the next and nothing waits for it: the usual case."""
-        if self._due[sender] != number or self._early.get(sender):
+        if self._due[sender] != number or (self._early and self._early.get(sender)):
             return False
         self._due[sender] = number + 1
         return True

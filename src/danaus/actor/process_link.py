@@ -130,8 +130,8 @@ class ProcessLink(Link):
                     self._flush(session)
                     self._submit_large(session, key, sent, numbers=(call, number))
                 else:
-                    self._outgoing.add(key, bytes(parts[0]), call=call, number=number)
-                    if self._goes_now(pending is not None):
+                    num = self._outgoing.add(key, bytes(parts[0]), call=call, number=number)
+                    if num >= TOGETHER or self._goes_now(pending is not None):
                         self._flush(session)
             except ChannelClosed as error:
                 self._user.io.post(self.fail, f"the connection ended: {error.why}", None)
@@ -152,8 +152,6 @@ class ProcessLink(Link):
         Alone it goes at once if somebody waits for it; what is sent in one turn of a loop, or
         without waiting, goes together.
         """
-        if len(self._outgoing) >= TOGETHER:
-            return True
         if waits and not self._corked:
             loop = asyncio._get_running_loop()
             if loop is not None:

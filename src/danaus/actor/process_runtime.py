@@ -18,12 +18,14 @@ _pid = 0
 def get_runtime() -> Runtime:
     """Return this process's runtime; a program that has none becomes a controller."""
     global _runtime, _pid
+    found = _runtime
+    if found is not None and _pid == os.getpid():
+        return found
     with _lock:
         if _runtime is None or _pid != os.getpid():
             # A forked copy of a controller has none of its threads: it is a process of its own.
-            _pid = os.getpid()
-            name = f"controller/{_pid}.{secrets.token_hex(3)}/0#0"
-            _runtime = Runtime(ProcessInfo(name))
+            name = f"controller/{os.getpid()}.{secrets.token_hex(3)}/0#0"
+            _runtime, _pid = Runtime(ProcessInfo(name)), os.getpid()
         return _runtime
 
 

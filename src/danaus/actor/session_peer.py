@@ -101,5 +101,7 @@ class SessionPeer:
     def _flush(self) -> None:
         values, self._values = self._values, []
         if values:
-            with contextlib.suppress(ChannelClosed):
+            try:
                 self.session.send([CODEC.encode(ReturnedMany(values))])
+            except ChannelClosed:
+                pass  # whoever waits hears of that

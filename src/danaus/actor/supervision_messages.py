@@ -10,8 +10,7 @@ from danaus.actor.failure import Fault, MeshFailure
 from danaus.actor.restart import Restart
 
 
-@dataclass(frozen=True, order=True)
-class ActorKey:
+class ActorKey(NamedTuple):
     """One actor: its mesh and its rank there."""
 
     mesh_id: str

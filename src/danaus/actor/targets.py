@@ -67,6 +67,10 @@ class Target:
         """Tell whether they live in so many processes that others must pass on to some."""
         return len(self.ranks) > DIRECT and len({self.refs[r] for r in self.ranks}) > DIRECT
 
+    def name_of(self, at: int) -> str:
+        """Return the name and place of one of them."""
+        return f"{self.name}[{self.region.extent.point(at)}]"
+
     @functools.cached_property
     def choice(self) -> Choice:
         """What each was given to do by ``choose``."""
@@ -120,3 +124,6 @@ class Options:
 
     timeout_s: float | None = None
     retries: int = 0
+
+
+UNLIMITED = Options()

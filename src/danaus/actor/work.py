@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+import msgspec
 
 from danaus.actor.attempt import exits
 from danaus.actor.contexts import Context, working
 from danaus.actor.endpoints import EndpointSpec
 from danaus.actor.failure import Fault
 from danaus.actor.identity import ProcessRef
-from danaus.actor.links import Peer
+from danaus.actor.links import Live, Peer
 from danaus.actor.loop_thread import LoopThread
 from danaus.actor.ports import Port, PortTable, Reply
 from danaus.actor.process_messages import Deliver
@@ -36,9 +37,12 @@ class CodeHost(Protocol):
         """Users' code called ``sys.exit``."""
 
 
-@dataclass(eq=False, slots=True)
-class Work:
-    """One message on its way through the actor."""
+class Work(msgspec.Struct, eq=False):
+    """One message on its way through the actor.
+
+    What is known once it may start: ``spec``, None where there is no such endpoint, and whether it
+    is plain: runs on the actor's own thread.
+    """
 
     message: Deliver
     parts: Sequence[Buffer]
@@ -46,12 +50,17 @@ class Work:
     spec: EndpointSpec | None = None
     is_cancelled: bool = False
     task: asyncio.Task[Any] | None = None
+    is_plain: bool = True
 
-    @property
-    def is_plain(self) -> bool:
-        """Tell whether it runs on the actor's own thread."""
-        spec = self.spec
-        return spec is None or not (spec.is_async or spec.concurrent)
+
+def constructor_of(parts: Sequence[Buffer]) -> Any:
+    """Return an actor's class, and what it is made with.
+
+    Raises:
+        Exception: Whatever unpickling them raises.
+    """
+    first = parts[0]
+    return first.value if isinstance(first, Live) else unpack(parts)
 
 
 def opened(
@@ -79,9 +88,9 @@ def opened(
 
 
 def packed(work: Work, value: object) -> Sequence[Buffer]:
-    """Return the parts of what was returned; none where a port answers."""
+    """Return the parts of what was returned; none where a port answers, or nobody waits."""
     with_port = work.spec is not None and work.spec.explicit_port
-    return () if with_port else pack(value)
+    return pack(value) if work.message.call and not with_port else ()
 
 
 def guarded(job: Callable[[], object], end: Callable[[int], None]) -> Callable[[], None]:

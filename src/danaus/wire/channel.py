@@ -25,7 +25,7 @@ from danaus.core.errors import (
 )
 from danaus.wire import sockets
 from danaus.wire.address import Address
-from danaus.wire.frame import DEFAULT_MAX_FRAME_BYTES, Buffer, Frame, Kind
+from danaus.wire.frame import DEFAULT_MAX_FRAME_BYTES, Buffer, Frame, Kind, flat
 from danaus.wire.greeting import Greeting, resolve
 from danaus.wire.inbox import Inbox
 from danaus.wire.memory_transport import MemoryTransport
@@ -80,7 +80,7 @@ class Channel:
             ChannelClosed: The connection is gone; whether the message arrived is not known.
             MessageTooLarge: Nothing was sent.
         """
-        await self._transport.written(self.push(parts))
+        await self._transport.written(self.push([flat(part) for part in parts]))
 
     def push(
         self,
@@ -92,6 +92,8 @@ class Channel:
         fds: Fds = (),
     ) -> int:
         """Queue one frame without waiting; its large buffers stay borrowed until it is written.
+
+        The parts are flat: see ``frame.flat``.
 
         Raises:
             ChannelClosed: The connection is gone.

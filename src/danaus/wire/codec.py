@@ -22,7 +22,7 @@ import pickle
 import sys
 import types
 from collections.abc import Sequence
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeVar
 
 import cloudpickle
 import msgspec
@@ -89,6 +89,13 @@ def pack(value: object) -> list[Buffer]:
     return _dump(value, _ByValue)
 
 
+def pack_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Buffer]:
+    """Return ``(args, kwargs)`` as ``pack`` does."""
+    if not kwargs and _is_plain(args):
+        return [pickle.dumps((args, kwargs), _PROTOCOL)]
+    return pack((args, kwargs))
+
+
 def unpack(parts: Sequence[Buffer]) -> Any:
     """Return the object that ``pack`` was given; its buffers are ``parts[1:]`` themselves.
 
@@ -100,23 +107,19 @@ def unpack(parts: Sequence[Buffer]) -> Any:
     return pickle.loads(parts[0], buffers=parts[1:])
 
 
-def _is_plain(value: object) -> bool:
+def _is_plain(value: Any) -> bool:
     """Tell whether ``value`` is of Python's own types through and through, and small.
 
     Such a value has no buffers and no names, and pickles in a tenth of the time.
     """
     kind = type(value)
-    if kind in _PLAIN:
-        return True
     if kind is bytes or kind is str:
-        return len(cast(bytes, value)) <= _PLAIN_LENGTH
+        return len(value) <= _PLAIN_LENGTH
     if kind is tuple:
-        items = cast("tuple[object, ...]", value)
-        for each in items:
-            if type(each) not in _PLAIN and not _is_plain(each):
-                return False
-        return len(items) <= _PLAIN_LENGTH
-    return kind is dict and not value
+        if len(value) > _PLAIN_LENGTH:
+            return False
+        return _PLAIN.issuperset(map(type, value)) or all(map(_is_plain, value))
+    return kind in _PLAIN or (kind is dict and not value)
 
 
 class _Large:

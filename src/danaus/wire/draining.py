@@ -13,6 +13,9 @@ class Drainers:
     def __init__(self) -> None:
         self._waiting: dict[asyncio.Future[None], int] = {}
 
+    def __len__(self) -> int:
+        return len(self._waiting)
+
     async def wait(self, below_bytes: int, limit_s: float) -> None:
         """Wait until at most ``below_bytes`` are unacknowledged.
 

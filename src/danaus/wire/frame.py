@@ -60,6 +60,8 @@ class Kind(enum.IntEnum):
 
 
 _KINDS = {kind.value: kind for kind in Kind}
+_ONE_PART = struct.Struct("<8sQQQQQ")  # a whole head; what it begins with:
+_BEGIN_ONE_PART = {_START.pack(_MAGIC, kind, 0, 1): kind for kind in Kind}
 
 
 class Head(msgspec.Struct, frozen=True, gc=False):
@@ -123,14 +125,13 @@ def encode_head(
     Raises:
         MessageTooLarge: More parts or bytes than a frame holds.
     """
-    lengths = [len(part) for part in parts]
-    count, size = len(lengths), sum(lengths)
+    count, size = len(parts), sum(map(len, parts))
     if size > max_frame_bytes:
         raise MessageTooLarge(size, max_frame_bytes, "bytes")
     if count > MAX_PARTS:
         raise MessageTooLarge(count, MAX_PARTS, "parts")
     digest = payload_hash(parts)
-    head = _unsealed(count).pack(_MAGIC, kind, 0, count, number, ack, digest, *lengths)
+    head = _unsealed(count).pack(_MAGIC, kind, 0, count, number, ack, digest, *map(len, parts))
     return head + _U64.pack(xxhash.xxh3_64_intdigest(head))
 
 
@@ -267,34 +268,25 @@ class FrameParser:
         return frames
 
     def _take_whole(self, frames: list[Frame]) -> bool:
-        """Take the frame that lies in scratch as a whole, if one does: the usual case.
+        """Take the frame of one part that lies in scratch as a whole, if one does: the usual case.
 
-        Whatever is wrong is left to ``_advance``, which knows what to say.
+        Whatever else there is, or is wrong, is left to ``_advance``, which knows what to say.
         """
         start, scratch = self._start, self._scratch
-        if self._head is not None or self._end - start < FIXED_BYTES + _U64.size:
+        body = start + _ONE_PART.size
+        if self._head is not None or self._end < body:
             return False
-        magic, _, _, num_parts = _START.unpack_from(scratch, start)
-        body = start + FIXED_BYTES + 8 * num_parts + _U64.size
-        if magic != _MAGIC or self._end < body or num_parts > MAX_PARTS:
+        begin, number, ack, digest, length, checksum = _ONE_PART.unpack_from(scratch, start)
+        kind, stop = _BEGIN_ONE_PART.get(begin), body + length
+        if kind is None or stop > self._end or length > self._limit:
             return False
-        _, kind, flags, _, number, ack, digest, *lengths = _unsealed(num_parts).unpack_from(
-            scratch, start
-        )
-        stop = body + sum(lengths)
-        if kind not in _KINDS or flags or stop > self._end or stop - body > self._limit:
+        part = bytearray(scratch[body:stop])
+        if digest != xxhash.xxh3_64_intdigest(part):
             return False
-        (checksum,) = _U64.unpack_from(scratch, body - _U64.size)
         if checksum != xxhash.xxh3_64_intdigest(scratch[start : body - _U64.size]):
             return False
-        if digest != (xxhash.xxh3_64_intdigest(scratch[body:stop]) if num_parts else 0):
-            return False
-        parts = []
-        for length in lengths:
-            parts.append(bytearray(scratch[body : body + length]))
-            body += length
         self._start = stop
-        frames.append(Frame(_KINDS[kind], number, ack, parts))
+        frames.append(Frame(kind, number, ack, [part]))
         return True
 
     def _advance(self, frames: list[Frame]) -> bool:

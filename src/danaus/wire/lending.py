@@ -181,6 +181,8 @@ class Lender:
 
 def tabled(parts: Sequence[Part]) -> tuple[Kind, list[Buffer], tuple[int, ...]]:
     """Return what to send for ``parts``: a table of loans last, and new segments' descriptors."""
+    if len(parts) == 1 and isinstance(parts[0], bytes):  # the usual case
+        return Kind.MESSAGE, [parts[0]], ()
     table: list[Lent] = []
     fds: list[int] = []
     sent: list[Buffer] = []

@@ -17,7 +17,6 @@ from danaus.wire.frame import (
     FrameParser,
     Kind,
     encode_head,
-    flat,
 )
 from danaus.wire.resume import Fds
 from danaus.wire.transport import Receiver, why_ended
@@ -54,11 +53,10 @@ class MemoryTransport:
     ) -> int:
         if self._ended is not None or self.other is None:
             raise ChannelClosed(self.peer, why_ended(self._ended))
-        bodies = [flat(part) for part in parts]
         head = encode_head(
-            kind, bodies, number=number, ack=ack, max_frame_bytes=self._max_frame_bytes
+            kind, parts, number=number, ack=ack, max_frame_bytes=self._max_frame_bytes
         )
-        self.other.put(b"".join((head, *bodies)))
+        self.other.put(b"".join((head, *parts)))
         self._queued_bytes += 1
         return self._queued_bytes
 

@@ -325,21 +325,21 @@ class Session(Receiving):
             self._acknowledge()
 
     def _frame(self, channel: Channel, frame: Frame) -> None:
-        is_message = frame.kind in _NUMBERED
-        size = 1 + sum(map(len, frame.parts))
+        kind, parts, window = frame.kind, frame.parts, self._window
+        is_message = kind in _NUMBERED
+        size = 1 + sum(map(len, parts))
         with self._sending:
-            freed = frame.ack > self._window.last_acked
+            freed = frame.ack > window.last_acked
             if freed:
-                self._window.acked(frame.ack)
+                window.acked(frame.ack)
                 self._unanswered_since = self._loop.time()
-            is_news = is_message and self._window.arrived(frame.number, size)
-        if freed:
-            self._drainers.wake(self._window.kept_bytes)
-        parts: list[bytearray] = frame.parts
-        if frame.kind is Kind.LENT:
+            is_news = is_message and window.arrived(frame.number, size)
+        if freed and self._drainers:
+            self._drainers.wake(window.kept_bytes)
+        if kind is Kind.LENT:
             opened = self._loans.borrower.open(parts, channel.take_fd, is_news=is_news)
             parts = cast("list[bytearray]", opened)  # memory of the receiver's like any other
-        if is_news and frame.kind is Kind.RELEASED:
+        if is_news and kind is Kind.RELEASED:
             self._loans.taken_back(parts)
         elif is_news:
             self._take(parts, size)
@@ -367,7 +367,7 @@ class Session(Receiving):
     def _acknowledge(self) -> None:
         if self._window.ack_is_due:
             self._push_now(Kind.ACK)
-        elif self._window.owes_ack and self._ack_timer is None:
+        elif self._ack_timer is None and self._window.owes_ack:
             self._ack_timer = self._loop.call_later(ACK_DELAY_S, self._acknowledge_late)
 
     def _acknowledge_late(self) -> None:

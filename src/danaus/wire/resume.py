@@ -13,6 +13,8 @@ from __future__ import annotations
 import collections
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from danaus.core.errors import FrameDamaged
 from danaus.wire.frame import Buffer, Kind
 
@@ -22,19 +24,14 @@ ACK_EVERY_MESSAGES = 64
 ACK_EVERY_BYTES = 1 << 20
 
 
-class Sent:
+class Sent(msgspec.Struct, eq=False):
     """A message that is kept until it is acknowledged."""
 
-    __slots__ = ("fds", "kind", "number", "parts", "size_bytes")
-
-    def __init__(
-        self, number: int, parts: Sequence[Buffer], size_bytes: int, *, kind: Kind, fds: Fds
-    ) -> None:
-        self.number = number
-        self.parts = parts
-        self.size_bytes = size_bytes
-        self.kind = kind
-        self.fds = fds
+    number: int
+    parts: Sequence[Buffer]
+    size_bytes: int
+    kind: Kind
+    fds: Fds
 
 
 class Window:
@@ -64,7 +61,7 @@ class Window:
     ) -> int:
         """Take note of an outgoing message; return its number."""
         self.last_sent += 1
-        self._kept.append(Sent(self.last_sent, parts, size_bytes, kind=kind, fds=fds))
+        self._kept.append(Sent(self.last_sent, parts, size_bytes, kind, fds))
         self.kept_bytes += size_bytes
         return self.last_sent
 
@@ -79,9 +76,12 @@ class Window:
             raise FrameDamaged(
                 self._peer, f"it acknowledges message {ack}; {self.last_sent} was the last sent"
             )
-        while self._kept and self._kept[0].number <= ack:
-            self.kept_bytes -= self._kept.popleft().size_bytes
-        self.last_acked = max(self.last_acked, ack)
+        if ack <= self.last_acked:
+            return
+        self.last_acked = ack
+        kept = self._kept
+        while kept and kept[0].number <= ack:
+            self.kept_bytes -= kept.popleft().size_bytes
 
     def resumed(self, ack: int) -> Iterator[Sent]:
         """Return what to send again to a peer that has received everything up to ``ack``.

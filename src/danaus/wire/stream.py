@@ -158,6 +158,8 @@ class UnixStream(Stream):
         return count
 
     def send(self, buffers: Buffers) -> int:
+        if len(buffers) == 1 and not self.carries:
+            return self.sock.send(buffers[0])
         if not self.carries:
             return super().send(buffers)
         first = buffers[0]

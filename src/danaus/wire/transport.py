@@ -28,7 +28,6 @@ from danaus.wire.frame import (
     FrameParser,
     Kind,
     encode_head,
-    flat,
 )
 from danaus.wire.resume import Fds
 from danaus.wire.stream import Carrier, Stream, UnixStream
@@ -63,7 +62,7 @@ class Transport(Protocol):
     def push(
         self, kind: Kind, parts: Sequence[Buffer], *, number: int, ack: int, fds: Fds = ()
     ) -> int:
-        """Queue a frame; return the mark that ``written`` waits for."""
+        """Queue a frame of flat parts; return the mark that ``written`` waits for."""
         ...
 
     async def written(self, mark: int) -> None:
@@ -206,41 +205,42 @@ class SocketTransport:
     def push(
         self, kind: Kind, parts: Sequence[Buffer], *, number: int, ack: int, fds: Fds = ()
     ) -> int:
-        bodies = [flat(part) for part in parts]
         head = encode_head(
-            kind, bodies, number=number, ack=ack, max_frame_bytes=self._max_frame_bytes
+            kind, parts, number=number, ack=ack, max_frame_bytes=self._max_frame_bytes
         )
-        size = len(head) + sum(map(len, bodies))
+        size = len(head) + sum(map(len, parts))
         with self._writing:
             if self._ended is not None or self._broken is not None:
                 raise ChannelClosed(self.peer, why_ended(self._ended or self._broken))
-            if fds and isinstance(self._stream, UnixStream):
-                carrier = Carrier(head)
-                carrier.fds = fds
-                self._stream.carries = True
-                self._out.append(carrier)
-                self._out.extend(body for body in bodies if len(body))
-            elif size <= _JOIN_BYTES:
-                self._out.append(b"".join((head, *bodies)))
+            if size <= _JOIN_BYTES and not fds:
+                self._out.append(b"".join((head, *parts)))
             else:
-                self._out.append(head)
-                self._out.extend(body for body in bodies if len(body))
-            self._queued_bytes += size
-            mark = self._queued_bytes
+                self._out.append(self._carrying(head, fds))
+                self._out.extend(part for part in parts if len(part))
+            self._queued_bytes = mark = self._queued_bytes + size
             if self._may_go_now() and not self._awaiting_room:
                 self._write_out()
         return mark
 
+    def _carrying(self, head: bytes, fds: Fds) -> bytes:
+        if not fds or not isinstance(self._stream, UnixStream):
+            return head
+        carrier = Carrier(head)
+        carrier.fds = fds
+        self._stream.carries = True
+        return carrier
+
     def _may_go_now(self) -> bool:
         """Tell whether a frame is to be written at once; if not, that is seen to."""
-        if threading.get_ident() != self._thread and self._stream.any_thread:
+        is_loops = threading.get_ident() == self._thread
+        if not is_loops and self._stream.any_thread:
             return True
         # The first frame of a turn of the loop goes at once, the others of it together.
         if self._corked:
             return False
         self._corked = True
         self._soon(self._uncork)
-        return threading.get_ident() == self._thread
+        return is_loops
 
     def _soon(self, function: Callable[[], object]) -> None:
         """Have the loop call a function, from whichever thread."""
@@ -283,7 +283,11 @@ class SocketTransport:
             while out and budget > 0:
                 sent = self._stream.send(out)
                 budget -= sent
-                self._consume(sent)
+                self._written_bytes += sent
+                if len(out) == 1 and len(out[0]) == sent:
+                    out.clear()
+                else:
+                    self._consume(sent)
         except (BlockingIOError, InterruptedError):
             pass
         except OSError as error:
@@ -322,11 +326,7 @@ class SocketTransport:
                 self._lose(self._broken)
 
     def _consume(self, sent: int) -> None:
-        self._written_bytes += sent
         out = self._out
-        if len(out) == 1 and len(out[0]) == sent:
-            out.clear()
-            return
         while sent:
             first = out[0]
             if len(first) > sent:
