@@ -7,6 +7,7 @@ and from any event loop (``await``), more than once.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import threading
 from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar
@@ -199,9 +200,15 @@ class Future(Generic[T]):
         await settled.wait()
 
     def __await__(self) -> Generator[Any, None, T]:
-        if self._is_settled:
-            return self._outcome()
-        return (yield from self.as_asyncio().__await__())
+        if not self._is_settled:
+            waiting = _Awaiting(self)
+            with self._lock:
+                self._num_waiting += 1
+            self.add_done_callback(waiting.source_settled)
+            yield waiting
+            if not self._is_settled:
+                raise RuntimeError(f"{self.what} was awaited by what is no task of asyncio's")
+        return self._outcome()
 
     def _open(self) -> None:
         """Decode, once."""
@@ -223,6 +230,60 @@ class Future(Generic[T]):
             raise self._error
         value: Any = self._value
         return value  # type: ignore[no-any-return]
+
+
+class _Awaiting:
+    """One ``await`` of a future, as the task that waits sees it: in place of asyncio's own future.
+
+    The task goes on in the turn of the loop that hears of the answer, not in the next.
+    """
+
+    def __init__(self, source: Future[Any]) -> None:
+        self._asyncio_future_blocking = True  # tasks know by this what they can wait for
+        self._source = source
+        self._loop = asyncio.get_running_loop()
+        self._handover = handover_to(self._loop)
+        self._going_on: list[tuple[Callable[[_Awaiting], object], contextvars.Context]] = []
+        self._is_over = False
+        self._cancelled: asyncio.CancelledError | None = None
+
+    def source_settled(self, _: Future[Any]) -> None:
+        """Have the task go on, on its loop; from any thread."""
+        self._handover.post(self._go_on)
+
+    def _go_on(self) -> None:
+        if not self._is_over:
+            self._is_over = True
+            for function, context in self._going_on:
+                context.run(function, self)
+
+    # -- what a task asks of a future ----------------------------------------------------------
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        """Return the loop that this belongs to."""
+        return self._loop
+
+    def add_done_callback(
+        self, function: Callable[[_Awaiting], object], *, context: contextvars.Context
+    ) -> None:
+        """Call ``function(self)`` when it is over, which it is not yet."""
+        self._going_on.append((function, context))
+
+    def cancel(self, msg: Any = None) -> bool:
+        """Wait no more; cancel the call, if nobody else waits for it."""
+        if self._is_over:
+            return False
+        self._is_over, self._cancelled = True, asyncio.CancelledError(msg)
+        for function, context in self._going_on:
+            self._loop.call_soon(function, self, context=context)
+        if self._source._waits_no_more():
+            self._source.cancel()
+        return True
+
+    def result(self) -> None:
+        """Raise if the wait was cancelled; the value is the source's."""
+        if self._cancelled is not None:
+            raise self._cancelled
 
 
 class _Mirror(asyncio.Future[T]):

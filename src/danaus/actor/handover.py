@@ -18,15 +18,19 @@ class Handover:
 
     Args:
         loop: Calls them, in order.
+
+    Attributes:
+        turn: How often the loop has called what waited.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = weakref.ref(loop)
         self._waiting: collections.deque[Callable[[], object]] = collections.deque()
         self._is_woken = False
+        self.turn = 0
 
     def post(self, function: Callable[[], object]) -> None:
-        """Have the loop call a function that raises nothing; one that has ended does not."""
+        """Have the loop call a function; one that has ended does not."""
         self._waiting.append(function)
         if self._is_woken:  # and looks at what waits only after it has said no
             return
@@ -38,9 +42,15 @@ class Handover:
 
     def _call_all(self) -> None:
         self._is_woken = False
+        self.turn += 1
         waiting = self._waiting
-        for _ in range(len(waiting)):
-            waiting.popleft()()
+        try:
+            for _ in range(len(waiting)):
+                waiting.popleft()()
+        finally:
+            if waiting and not self._is_woken:  # one of them ends the program, say
+                self._is_woken = True
+                asyncio.get_running_loop().call_soon(self._call_all)
 
 
 class _Here(threading.local):

@@ -19,6 +19,7 @@ import msgspec
 from danaus.actor.batches import SMALL_BYTES, TOGETHER, Key, Outgoing
 from danaus.actor.contexts import incarnation_of
 from danaus.actor.failure import Fault
+from danaus.actor.handover import Handover, handover_to
 from danaus.actor.identity import ProcessRef
 from danaus.actor.links import NOT_SENT, Link, LinkUser, Parts, Pending
 from danaus.actor.process_messages import CODEC, Deliver, ProcessMessage
@@ -28,6 +29,8 @@ from danaus.wire.lending import Part
 from danaus.wire.session import Session
 
 Unsent = tuple[ProcessMessage, Parts, Pending | None]
+
+Turn = tuple[Handover | None, int]
 
 RENEW_AFTER_S = 5.0
 """A link whose session ended is given up for so long; then its next use opens another."""
@@ -65,7 +68,8 @@ class ProcessLink(Link):
         self._outbox: list[tuple[ProcessMessage, Parts]] = []
         self._lent: dict[int, int] = {}  # call -> number of a message with borrowed buffers
         self._outgoing = Outgoing()
-        self._corked = False  # until the end of a turn of the loop that a call came from
+        self._last: Turn = (None, 0)  # that a call came from
+        self._corked = False  # until the end of a turn of its loop
         self._io_will_flush = False
 
     @property
@@ -149,15 +153,17 @@ class ProcessLink(Link):
     def _goes_now(self, waits: bool) -> bool:
         """Tell whether what is outgoing goes at once; if not, that is seen to.
 
-        Alone it goes at once if somebody waits for it; what is sent in one turn of a loop, or
-        without waiting, goes together.
+        Alone it goes at once if somebody waits for it; what is sent from a loop before that hears
+        of any answer, or without waiting, goes together.
         """
-        if waits and not self._corked:
-            loop = asyncio._get_running_loop()
-            if loop is not None:
+        loop = asyncio._get_running_loop()
+        if waits:
+            last, self._last = self._last, _turn_of(loop)
+            if loop is None or last != self._last:
+                return True
+            if not self._corked:
                 self._corked = True
                 loop.call_soon(self._end_of_turn)
-            return True
         if not self._io_will_flush:
             # However long this thread goes on: its turn of the interpreter ends.
             self._io_will_flush = True
@@ -169,7 +175,7 @@ class ProcessLink(Link):
         self._flush_all()
 
     def _flush_by_io(self) -> None:
-        self._corked = self._io_will_flush = False
+        self._io_will_flush = False
         self._flush_all()
 
     def _flush_all(self) -> None:
@@ -247,3 +253,11 @@ class ProcessLink(Link):
         if self._lent:
             self._lent.pop(getattr(message, "call", 0), None)
         self._answered(message, parts[1:])
+
+
+def _turn_of(loop: asyncio.AbstractEventLoop | None) -> Turn:
+    """Return which answers the loop has heard so far."""
+    if loop is None:
+        return None, 0
+    handover = handover_to(loop)
+    return handover, handover.turn
