@@ -130,6 +130,70 @@ def test_a_call_is_given_up_once_nobody_waits_for_it_any_more():
     asyncio.run(run())
 
 
+def test_a_task_goes_on_in_the_turn_that_hears_of_the_answer():
+    async def run():
+        future, order = Future[int](), []
+
+        async def wait():
+            order.append(await future)
+
+        task = asyncio.create_task(wait())
+        await asyncio.sleep(0)
+        future.set_value(1)
+        asyncio.get_running_loop().call_soon(order.append, "later")
+        await task
+        await asyncio.sleep(0)
+        assert order == [1, "later"]
+
+    asyncio.run(run())
+
+
+def test_a_task_that_is_cancelled_while_it_awaits_gives_the_call_up_unless_another_waits():
+    given_up = []
+
+    async def run():
+        future = Future[int]("a call", on_cancel=lambda: given_up.append(True))
+
+        async def wait():
+            return await future
+
+        first, second = asyncio.create_task(wait()), asyncio.create_task(wait())
+        await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.wait([first])
+        assert first.cancelled()
+        assert not given_up
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await second
+        assert second.cancelled()
+        assert given_up == [True]
+        with pytest.raises(asyncio.CancelledError):
+            await future
+
+    asyncio.run(run())
+
+
+def test_an_answer_that_comes_after_the_task_was_cancelled_changes_nothing():
+    async def run():
+        future = Future[int]("a call")
+
+        async def wait():
+            try:
+                await future
+            except asyncio.CancelledError:
+                return await future
+            raise AssertionError("it was not cancelled")
+
+        task = asyncio.create_task(wait())
+        await asyncio.sleep(0)
+        future.set_value(1)
+        task.cancel()
+        assert await task == 1
+
+    asyncio.run(run())
+
+
 def test_a_thread_that_waits_keeps_a_call_from_being_given_up():
     future, got = Future[int]("a call"), []
     begun = threading.Event()
