@@ -30,6 +30,8 @@ from danaus.wire.session import Session, SessionListener, open_session, serve_se
 
 PATIENCE = Patience(5.0)
 LOST_LIMIT_S = 5.0
+_LISTEN_LIMIT_S = 60.0
+"""On a machine that is kept busy a new thread may wait long for its first turn."""
 _LEAVE_LIMIT_S = 8.0
 
 
@@ -102,7 +104,7 @@ class Connections:
         job = job_of(secret)
         if job not in self._jobs:
             listening = self._listen(secret, bind, patience, generation=generation)
-            self._user.io.run(listening, LOST_LIMIT_S)
+            self._user.io.run(listening, _LISTEN_LIMIT_S)
         return job
 
     async def _listen(

@@ -131,8 +131,8 @@ class ServiceKeeper:
             self._port.close()
 
     def address_for(self, peer: Address) -> str:
-        """Return the address at which ``peer`` dials the service (W-4)."""
-        return str(advertised(self._address, peer))
+        """Return at which addresses ``peer`` dials the service, and what stands by for it (W-4)."""
+        return ",".join((str(advertised(self._address, peer)), *self._settings.quorum.standby))
 
     async def run(self) -> None:
         """Keep the service running until ``stop``; ends when it has ended.
@@ -307,6 +307,7 @@ class ServiceKeeper:
         else:
             command += ["--lifeline-fd", str(self._lifeline[0])]
         command += ["--resume"] if self._resume else []
+        command += ["--lease", "file"] if limits.standby else []
         command += ["--replace-stragglers"] if self._settings.straggler.replace else []
         return command if self._heal else [*command, "--no-heal"]
 

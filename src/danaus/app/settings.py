@@ -76,6 +76,8 @@ class QuorumConfig:
         hold_limit_s: How long members wait at a boundary for a learner, in seconds.
         hold_share: Members wait for a learner, instead of going on beside it, where that will take
             less than this part of the time by which it shortens a step; 0: never.
+        standby: Where ``danaus lighthouse --run RUN --standby`` listens, as in
+            tcp:10.77.0.11:4600: it takes over where the run's own service, or its machine, is gone.
     """
 
     min_replicas: int = 1
@@ -85,9 +87,15 @@ class QuorumConfig:
     fence_limit_s: float = 2.0
     hold_limit_s: float = 10.0
     hold_share: float = 1.0
+    standby: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _at_least("quorum.min_replicas", self.min_replicas, 1)
+        for text in self.standby:
+            try:
+                Address.parse(text)
+            except AddressRefused as refused:
+                raise ConfigError(f"quorum.standby: {text!r}", refused.why) from refused
         for name in (
             "join_limit_s",
             "heartbeat_s",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from danaus.cli.arguments import Given, build, read, show_help, wants_help
 from danaus.core.errors import ConfigError
@@ -26,6 +27,8 @@ class LighthouseCommand:
     """Decide who takes part in each step; ``danaus lighthouse token`` prints the token of its page.
 
     Ctrl-C or SIGTERM ends it; members train on meanwhile, and go on with whoever is started next.
+
+    Limits that are not named are those of the run, where ``danaus train`` has made its folder.
 
     Args:
         run: Folder in which all processes of a run on this machine meet; made if it is not there.
@@ -113,13 +116,43 @@ def run(arguments: list[str]) -> int:
     prints_token = given.values == ("token",)
     if prints_token:
         given = Given((), given.settings)
-    asked = build(LighthouseCommand, given, (), "lighthouse")
+    asked = asked_for(given)
     if prints_token:
         print(access_token(Secret.load(_secret_file(asked))))
         return 0
     asyncio.run(serve(_options(asked), _say))
     _say("ended")
     return 0
+
+
+def asked_for(given: Given) -> LighthouseCommand:
+    """Return what is asked for; what is not named of the limits is as the run has it."""
+    limits = _limits_of_run(given.settings.get("run"))
+    named = Given(given.values, {**limits, **given.settings})
+    return build(LighthouseCommand, named, (), "lighthouse")
+
+
+def _limits_of_run(run: object) -> dict[str, Any]:
+    """Return the limits of a run of ``danaus train``: whoever stands by for it goes by the same."""
+    if run is None or not (Path(str(run)) / "config.toml").exists():
+        return {}
+    # Loads what reads the settings of a run, which a loop of one's own does not have.
+    from danaus.app.run_folder import RunFolder
+    from danaus.app.settings import saved
+
+    settings = saved(RunFolder.open(Path(str(run))))
+    quorum = settings.quorum
+    return {
+        "expected_replicas": settings.replicas,
+        "min_replicas": quorum.min_replicas,
+        "join_limit_s": quorum.join_limit_s,
+        "heartbeat_limit_s": quorum.heartbeat_limit_s,
+        "fence_limit_s": quorum.fence_limit_s,
+        "hold_limit_s": quorum.hold_limit_s,
+        "hold_share": quorum.hold_share,
+        "replace_stragglers": settings.straggler.replace,
+        **({} if settings.hang_limit_s is None else {"hang_limit_s": settings.hang_limit_s}),
+    }
 
 
 def _secret_file(asked: LighthouseCommand) -> Path:

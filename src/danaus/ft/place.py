@@ -60,9 +60,9 @@ class Place:
         All are on one machine.  They may be started in any order, and so may the quorum service:
         ``danaus lighthouse --run FOLDER --expected-replicas N``.
 
-        No host agent watches such a process.  It counts as gone a second after its connection to
-        the service closed, and after the heartbeat limit if it hangs; nobody kills it then, and
-        what it sends later is refused.
+        No host agent watches such a process.  It counts as gone once its connection to the service
+        has closed and nobody listens where it took its peers, a second later at most, and after
+        the heartbeat limit if it hangs; nobody kills it then, and what it sends later is refused.
 
         Args:
             folder: Of the run; made (0700) if it is not there, and the job's secret in it.
