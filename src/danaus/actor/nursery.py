@@ -47,6 +47,7 @@ class Nursery:
         self._children: dict[int, tuple[int, str]] = {}  # pidfd -> pid, process id
         self._poll = select.poll()
         self._poll.register(agent, select.POLLIN)
+        self._signals: tuple[int, ...] = ()  # that a worker has to take back
 
     def prepare(self) -> None:
         """Import what workers will need, and say so."""
@@ -62,6 +63,7 @@ class Nursery:
         missing.pop("uvloop", None)
         gc.freeze()  # the collector of a worker leaves these pages shared
         gc.enable()
+        self._signals = _signals_in_use()
         threads = len(os.listdir("/proc/self/task"))
         self._say(talk.NurseryReady(time.monotonic() - start, threads, missing))
 
@@ -123,7 +125,7 @@ class Nursery:
         code = 1
         try:
             os.setsid()
-            _reset_signals()
+            _reset_signals(self._signals)
             # Python's own object must not close this number later, when it means another file.
             self._agent.detach()
             lifeline = arm_lifeline(self._settings.lifeline_fd, whole_group=True)
@@ -143,8 +145,18 @@ class Nursery:
             os._exit(code)
 
 
-def _reset_signals() -> None:
-    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+def _signals_in_use() -> tuple[int, ...]:
+    """Return the signals that this process, with what it has imported, ignores or catches."""
+    masks = 0
+    with open("/proc/self/status") as file:
+        for line in file:
+            if line.startswith(("SigIgn:", "SigCgt:")):
+                masks |= int(line.split()[1], 16)
+    return tuple(number for number in range(1, signal.NSIG) if masks >> (number - 1) & 1)
+
+
+def _reset_signals(in_use: tuple[int, ...]) -> None:
+    for number in in_use:
         try:
             signal.signal(number, signal.SIG_DFL)
         except (OSError, ValueError):

@@ -60,8 +60,10 @@ class Kind(enum.IntEnum):
 
 
 _KINDS = {kind.value: kind for kind in Kind}
+_ONE_PART_UNSEALED = struct.Struct("<8sQQQQ")
 _ONE_PART = struct.Struct("<8sQQQQQ")  # a whole head; what it begins with:
-_BEGIN_ONE_PART = {_START.pack(_MAGIC, kind, 0, 1): kind for kind in Kind}
+_ONE_PART_BEGIN = {kind: _START.pack(_MAGIC, kind, 0, 1) for kind in Kind}
+_ONE_PART_KIND = {begin: kind for kind, begin in _ONE_PART_BEGIN.items()}
 
 
 class Head(msgspec.Struct, frozen=True, gc=False):
@@ -131,7 +133,10 @@ def encode_head(
     if count > MAX_PARTS:
         raise MessageTooLarge(count, MAX_PARTS, "parts")
     digest = payload_hash(parts)
-    head = _unsealed(count).pack(_MAGIC, kind, 0, count, number, ack, digest, *map(len, parts))
+    if count == 1:
+        head = _ONE_PART_UNSEALED.pack(_ONE_PART_BEGIN[kind], number, ack, digest, size)
+    else:
+        head = _unsealed(count).pack(_MAGIC, kind, 0, count, number, ack, digest, *map(len, parts))
     return head + _U64.pack(xxhash.xxh3_64_intdigest(head))
 
 
@@ -277,7 +282,7 @@ class FrameParser:
         if self._head is not None or self._end < body:
             return False
         begin, number, ack, digest, length, checksum = _ONE_PART.unpack_from(scratch, start)
-        kind, stop = _BEGIN_ONE_PART.get(begin), body + length
+        kind, stop = _ONE_PART_KIND.get(begin), body + length
         if kind is None or stop > self._end or length > self._limit:
             return False
         part = bytearray(scratch[body:stop])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import signal
 import sys
 import threading
 
@@ -43,6 +44,14 @@ class Looker(Actor):
         return sys.modules["preloaded"].collects, gc.isenabled(), gc.get_freeze_count()
 
     @endpoint
+    def ignored(self) -> set[int]:
+        """Return the signals that the kernel drops."""
+        with open("/proc/self/status") as status:
+            (line,) = (each for each in status if each.startswith("SigIgn:"))
+        mask = int(line.split()[1], 16)
+        return {number for number in range(1, signal.NSIG) if mask >> (number - 1) & 1}
+
+    @endpoint
     def was_prepared(self) -> str:
         return vars(sys).get("prepared", "")
 
@@ -50,6 +59,11 @@ class Looker(Actor):
 def spawn(one, **options):
     procs = one.host(0).spawn_procs({"gpus": 2}, name="w", **options)
     return procs, procs.spawn("looker", Looker)
+
+
+def test_signals_mean_what_they_do_elsewhere_whatever_the_parent_ignores(one):
+    _, lookers = spawn(one)
+    assert lookers.ignored.call().get(LIMIT_S).values() == ({signal.SIGPIPE},) * 2
 
 
 def test_each_rank_can_have_an_environment_of_its_own(one):
