@@ -82,7 +82,7 @@ MOMENTS = {
     "rename": (lambda: before("sync_folder", lambda path: ".writing" in path.name), 4),
     "named": (before_its_name_is_safe, 8),
 }
-DAILY = ("part", "rename")
+DAILY = ("part",)
 """The others are left to the nightly command."""
 
 

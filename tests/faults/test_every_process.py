@@ -164,6 +164,7 @@ def everything(watch):
     return [pid for pid in pids if pid]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_a_killed_controller_takes_all_along_and_a_resumed_run_ends_with_the_same_bits(
     paced, controlled, undisturbed, tmp_path

@@ -215,6 +215,7 @@ def test_a_replica_that_alone_computes_no_numbers_is_replaced(tmp_path, undistur
     assert not watch.events(Event.HANG_NOTICED), "its sibling waits for nobody"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_a_step_without_numbers_wherever_it_is_computed_ends_the_run(tmp_path):
     observers = {f"replica-{place}": (Broken(4, range(9)),) for place in range(2)}
@@ -226,6 +227,7 @@ def test_a_step_without_numbers_wherever_it_is_computed_ends_the_run(tmp_path):
     assert failed["error"] == "StepImpossible"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 def test_a_bit_that_flips_in_a_gradient_is_seen_by_nobody(tmp_path, undisturbed):
     """T-8: what goes into the sum is the same everywhere; only the audit would find it."""

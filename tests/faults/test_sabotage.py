@@ -64,6 +64,7 @@ def test_without_a_majority_all_return_to_the_checkpoint_and_replay(sabotaged, u
     assert told.ok, told.problems
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_without_healing_the_run_ends_and_names_the_step(sabotaged):
     run = sabotaged(3, heal=False)

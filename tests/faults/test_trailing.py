@@ -99,10 +99,9 @@ def test_one_that_is_not_as_quick_as_that_trails(run, undisturbed):
     assert {line["step"] for line in watch.events(Event.STEP_DISCARDED)} == {3}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize(
-    "moment", [Moment.LEARNING, pytest.param(Moment.REPLAYED, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("moment", [Moment.LEARNING, Moment.REPLAYED])
 def test_a_learner_that_dies_on_the_way_discards_nothing(run, undisturbed, moment):
     dies = Strike(moment, incarnation=1)
     with running(run(**replica(1, dies, Linger(LINGERS, incarnation=2)))) as going:

@@ -22,7 +22,9 @@ def advertised(run: LabRun) -> dict[str, str]:
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize(("network", "by_name"), [(1, False), (0, True)])
+@pytest.mark.parametrize(
+    ("network", "by_name"), [(1, False), pytest.param(0, True, marks=pytest.mark.slow)]
+)
 def test_hosts_that_listen_on_all_networks_are_dialled_where_they_were_joined(
     tmp_path, undisturbed, network, by_name
 ):

@@ -68,7 +68,7 @@ HARSH = (
     "preempt",
     "preempt:process=worker",
 )
-NUM_CAMPAIGNS = 24
+NUM_CAMPAIGNS = 14
 NUM_RULES = 10
 TIMES = 12
 

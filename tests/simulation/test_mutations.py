@@ -18,7 +18,7 @@ from tests.simulation.mutants import put_in_place
 from tests.simulation.world import World, run
 
 MOST_SCHEDULES = 400
-SOUND_SCHEDULES = 25
+SOUND_SCHEDULES = 10
 
 Change = tuple[str, str]
 
@@ -231,7 +231,7 @@ MEMBER = [
     ),
     mutant(
         "unequal states veto the step",
-        families.any_history,
+        families.unequal_states,
         TALLY + "objection",
         ("against = veto and", "against = False and"),
     ),

@@ -120,6 +120,7 @@ def _check_commands(folder: Path) -> None:
         assert says in command.text
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_is_noticed_at_the_next_vote_and_healed(tmp_path: Path) -> None:
     text(tmp_path)
     with Command(tmp_path, *DEMO, "--sabotage", "--steps=24") as demo:

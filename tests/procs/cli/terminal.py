@@ -1,11 +1,13 @@
 """The ``danaus`` command under a terminal or a pipe, as a person has it: keys, signals, output.
 
-Owns ``Command`` and the flags that make a run tiny.
+Owns ``Command``, ``called`` and the flags that make a run tiny.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import io
 import os
 import pty
 import re
@@ -21,6 +23,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import danaus
+from danaus.cli.main import main
 from danaus.core import journal
 from danaus.core.clock import Deadline
 
@@ -57,6 +60,18 @@ def told(run: Path, event: str) -> list[dict[str, Any]]:
 def sha256_in(words: str) -> str:
     """Return the hash of the final state that a run printed."""
     return re.findall(r"sha256 ([0-9a-f]{64})", words)[-1]
+
+
+def called(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Call the command without a process of its own; for what ends before it starts anything."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        contextlib.chdir(folder),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        code = main(words)
+    return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
 
 class Command:

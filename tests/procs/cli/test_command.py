@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.procs.cli.terminal import called
 
 import danaus
 from danaus.testing.run_folders import StoryTeller, tell_demo
@@ -126,17 +127,19 @@ def test_presets_are_listed(run: Run, without_torch: str) -> None:
     ],
     ids=lambda value: "-".join(value) if isinstance(value, tuple) else "",
 )
-def test_bad_input_gets_one_sentence(
-    run: Run, tmp_path: Path, words: tuple[str, ...], says: str
-) -> None:
+def test_bad_input_gets_one_sentence(tmp_path: Path, words: tuple[str, ...], says: str) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "held").mkdir()
     (tmp_path / "held" / "config.toml").write_text("")
     (tmp_path / "bad.toml").write_text("[optim]\nrl = 1\n")
-    said = _one_sentence(run(*words))
+    said = _one_sentence(called(tmp_path, *words))
 
     assert says in said
     assert not (tmp_path / "runs").exists(), "nothing may be made before all is checked"
+
+
+def test_bad_input_ends_the_process_with_2(run: Run) -> None:
+    assert "did you mean 'train'?" in _one_sentence(run("tran"))
 
 
 def test_missing_torch_is_said_with_the_line_that_installs_it(

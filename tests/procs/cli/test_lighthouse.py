@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.procs.cli.terminal import LIMIT_S, SOURCE, Command
+from tests.procs.cli.terminal import LIMIT_S, SOURCE, Command, called
 
 from danaus.quorum.http_face import access_token
 from danaus.wire.secret import Secret
@@ -52,7 +52,7 @@ def test_a_standby_waits_and_leads_once_the_other_has_ended(tmp_path):
     ],
 )
 def test_bad_input_is_one_sentence(tmp_path, words, why):
-    done = said(tmp_path, "lighthouse", *words)
+    done = called(tmp_path, "lighthouse", *words)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert why in done.stderr
