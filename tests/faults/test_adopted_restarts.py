@@ -68,12 +68,6 @@ def pids(tmp_path):
 
 
 @pytest.fixture
-def job(pids, tmp_path):
-    with LocalJob(1, run_dir=tmp_path, detached=True) as job:
-        yield job
-
-
-@pytest.fixture
 def failures():
     """What nobody handled in this process."""
     heard = queue.Queue()
@@ -82,12 +76,27 @@ def failures():
     vars(sys.modules["danaus.actor"]).pop("unhandled_fault_hook", None)
 
 
-def test_who_has_another_s_place_is_adopted_and_watched_over(pids, failures, job):
-    left = job.state().left["w"]
-    assert left.living == {"host0/w/0#0", "host0/w/1#1"}
-    procs, places = left.adopt(), left.adopt_actors("place", Place)
-    assert places.pid.call().get(LIMIT_S).values() == tuple(pids)
-    assert procs.pids() == {"host0/w/0#0": pids[0], "host0/w/1#1": pids[1]}
-    os.kill(pids[1], signal.SIGKILL)
-    failure = failures.get(timeout=LIMIT_S)
-    assert (failure.mesh, failure.ranks, failure.signal) == ("w", (1,), "SIGKILL")
+def answers(places, rank: int, *, other_than: int) -> int:
+    """Wait until another process answers for a rank; return its pid."""
+    while True:
+        outcome = places.slice(hosts=0, r=rank).pid.settled().get(LIMIT_S).item()
+        if outcome.ok and outcome.value != other_than:
+            return outcome.value
+
+
+def test_a_policy_and_what_is_left_of_its_budget_are_adopted_too(pids, failures, tmp_path):
+    """One restart of three was used before; one is used for who dies without a controller."""
+    os.kill(pids[0], signal.SIGKILL)
+    with LocalJob(1, run_dir=tmp_path, detached=True) as job:
+        left = job.state().left["w"]
+        assert "host0/w/1#1" in left.living
+        procs, places = left.adopt(), left.adopt_actors("place", Place)
+        answers(places, 0, other_than=pids[0])
+        assert procs.process_ids == ("host0/w/0#1", "host0/w/1#1")
+        os.kill(pids[1], signal.SIGKILL)
+        third = answers(places, 1, other_than=pids[1])
+        assert failures.empty()
+        os.kill(third, signal.SIGKILL)
+        failure = failures.get(timeout=LIMIT_S)
+        assert (failure.mesh, failure.ranks, failure.signal) == ("w", (1,), "SIGKILL")
+        assert "not started again: 4 failures in 60 s, 3 allowed" in failure.reason

@@ -296,10 +296,11 @@ def test_a_controller_that_cannot_adopt_ends_nothing(run, controlled, undisturbe
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
-def test_a_replica_whose_rank_was_repaired_is_started_whole_beside_one_that_is_adopted(
+@pytest.mark.timeout(240)
+def test_a_replica_whose_rank_was_repaired_is_adopted_as_it_is_and_repaired_again(
     controlled, undisturbed, tmp_path
 ):
+    """H-3: of two meshes, one of which has a dead process; then of three."""
     pace = Pace(STEP_S, until=tmp_path / "fast")
     run = small_run(
         tmp_path / "run",
@@ -316,15 +317,21 @@ def test_a_replica_whose_rank_was_repaired_is_started_whole_beside_one_that_is_a
     watch.until_members(2, limit_s=60)
     before = workers(watch)
     kill(first)
+    # The other rank of the replica dies while there is no controller.
+    os.kill(watch.pids(1)["host1/replica-1/1#0"], signal.SIGKILL)
     with running(run.again()) as going:
+        watch.until("its repair", lambda: len(watch.events(Event.RANK_REPAIRED)) == 2, limit_s=60)
         assert set(adopted(watch)["living"]) == {"replica-0", "replica-1"}
-        watch.until("it to be whole", lambda: watch.folder.incarnations()["replica-1"] == 2)
         watch.until_members(2, limit_s=60)
-        kept = {name: pid for name, pid in before.items() if "/replica-0/" in name}
-        assert kept.items() <= workers(watch).items()
+        lost = {"host1/replica-1/1#0"}
+        assert {name: pid for name, pid in before.items() if name not in lost}.items() <= workers(
+            watch
+        ).items()
+        assert watch.folder.incarnations()["replica-1"] == 2
         (tmp_path / "fast").touch()
         assert going.result(60).sha256 == undisturbed(run)
     assert not watch.events(Event.RUN_RESUMED)
+    assert not watch.events(Event.RANK_NOT_REPAIRED)
 
 
 # -- over machines that wait to be joined ---------------------------------------------------------

@@ -9,11 +9,14 @@ happened.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
+
+import msgspec
 
 from danaus.actor import agent_messages as talk
 from danaus.actor import procfs
@@ -23,6 +26,7 @@ from danaus.actor.failure import Fault
 from danaus.actor.holdings import (
     ActorsHeld,
     BudgetUsed,
+    Holdings,
     HostHeld,
     HostLetGo,
     MeshLetGo,
@@ -54,6 +58,7 @@ class LeftProcs:
         held: What was written down of it.
         actors: The meshes of actors on it, the oldest first.
         notes: What its owner noted.
+        budgets: Failures that count already, of the actors that a policy starts again, by mesh.
         living: Its processes that live.
         reached: The addresses of the agents that have told.
         job: The job's name.
@@ -62,9 +67,11 @@ class LeftProcs:
     held: ProcsHeld
     actors: tuple[ActorsHeld, ...]
     notes: Mapping[str, str]
+    budgets: Mapping[str, tuple[float, ...]]
     living: frozenset[str]
     reached: frozenset[str]
     job: str
+    _taken: dict[str, tuple[OwnedActors, tuple[ProcessRef, ...]]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -82,7 +89,9 @@ class LeftProcs:
     def adopt(self) -> ProcMesh:
         """Own the mesh from now on; returns at once.
 
-        The owner is whoever calls; it is told of processes that have ended meanwhile.
+        The owner is whoever calls; it is told of processes that have ended meanwhile.  Actors there
+        that were spawned with ``restart=`` are owned with it: their policy and what is left of its
+        budget hold on, for what has failed meanwhile too.
 
         Raises:
             ConfigError: It was adopted before.
@@ -93,13 +102,15 @@ class LeftProcs:
         extent = Extent(held.axes, held.sizes)
         owner = runtime.context().actor_key
         event = MeshOwned(held.mesh_id, held.name, owner, tuple(extent.points()), names)
-        owned = OwnedProcs(held.mesh_id, held.name, refs, terms=ProcsTerms(({},) * len(refs)))
+        owned = OwnedProcs(held.mesh_id, held.name, refs, terms=_terms_of(held))
         lost = tuple(
             name
             for name, ref in zip(names, refs, strict=True)
             if ref.agent_address not in self.reached
         )
-        runtime.io.post(_adopt_procs, runtime, owned, event, *lost)
+        kept = [self._take(each) for each in self.actors if each.restart and each.made_of]
+        with runtime.sending:
+            runtime.io.post(lambda: _adopt_procs(runtime, owned, event, lost=lost, kept=kept))
         return ProcMesh(extent.region(), refs, name=held.name, mesh_id=held.mesh_id, owned=owned)
 
     def adopt_actors(self, name: str, cls: Callable[P, A]) -> A:
@@ -122,13 +133,13 @@ class LeftProcs:
                 needed="they were not made there yet",
                 to_do="spawn them on the mesh that was adopted",
             )
-        held, runtime, refs = found[-1], get_runtime(), self.refs
+        held, runtime = found[-1], get_runtime()
         extent = Extent(held.axes, held.sizes)
-        owner, points = runtime.context().actor_key, tuple(extent.points())
-        event = MeshOwned(held.mesh_id, name, owner, points, names_of(refs), on=held.on)
-        owned = OwnedActors(held.mesh_id, name, extent)
-        with runtime.sending:
-            runtime.io.post(_adopt_actors, runtime, owned, event, *refs)
+        if held.mesh_id not in self._taken:
+            actors = self._take(held)
+            with runtime.sending:
+                runtime.io.post(_adopt_actors, runtime, actors)
+        owned, refs = self._taken[held.mesh_id]
         mesh: Any = ActorMesh(
             cast("type[Actor]", cls),
             extent.region(),
@@ -139,6 +150,30 @@ class LeftProcs:
         )
         return cast(A, mesh)
 
+    def _take(self, held: ActorsHeld) -> _Actors:
+        """Return actors as they are owned from now on, by whoever calls."""
+        extent, refs = Extent(held.axes, held.sizes), self.refs
+        owned = OwnedActors(held.mesh_id, held.name, extent)
+        facts = (held.mesh_id, held.name, get_runtime().context().actor_key)
+        on, past = held.on, self.budgets.get(held.mesh_id, ())
+        restart = held.restart if held.made_of else None
+        if restart is not None:
+            refs = tuple(dataclasses.replace(ref, restarts=True) for ref in refs)
+            owned.made_of = msgspec.msgpack.decode(held.made_of, type=list[bytes])
+        points, names = tuple(extent.points()), names_of(refs)
+        event = MeshOwned(*facts, points, names, on=on, restart=restart, past=past)
+        self._taken[held.mesh_id] = owned, refs
+        return owned, event, refs
+
+
+_Actors = tuple[OwnedActors, MeshOwned, tuple[ProcessRef, ...]]
+
+
+def _terms_of(held: ProcsHeld) -> ProcsTerms:
+    if not held.terms:  # written down by an earlier version
+        return ProcsTerms(({},) * len(held.processes))
+    return msgspec.msgpack.decode(held.terms, type=ProcsTerms)
+
 
 class _Nobody:
     """In the place of an agent that is gone."""
@@ -147,8 +182,18 @@ class _Nobody:
         """Do nothing."""
 
 
-def _adopt_procs(runtime: Runtime, owned: OwnedProcs, event: MeshOwned, *lost: ProcessName) -> None:
-    """Take over processes; ``lost`` are those whose host was lost meanwhile."""
+def _adopt_procs(
+    runtime: Runtime,
+    owned: OwnedProcs,
+    event: MeshOwned,
+    *,
+    lost: tuple[ProcessName, ...],
+    kept: Sequence[_Actors],
+) -> None:
+    """Take over processes; ``lost`` are those whose host was lost meanwhile.
+
+    Actors with a policy come before the news of what has failed, which the policy is to answer.
+    """
     hosts = tuple(
         host_of(ref)
         for ref, name in zip(owned.refs, event.processes, strict=True)
@@ -159,20 +204,28 @@ def _adopt_procs(runtime: Runtime, owned: OwnedProcs, event: MeshOwned, *lost: P
         for ref, name in zip(owned.refs, event.processes, strict=True)
     )
     runtime.supervisor.own(owned, event)
+    for actors, its_event, _ in kept:
+        runtime.supervisor.own(actors, its_event)
     reason = "its host was lost while there was no controller"
-    runtime.lose_processes(lost, Fault("exit", reason, time_s=runtime.wall_clock.now()))
-    owned.adopt(runtime.info.process_id)
+    runtime.lose_processes(lost, Fault("host_lost", reason, time_s=runtime.wall_clock.now()))
+    owned.adopt(runtime.owner_of(owned.refs[0].job), runtime.workspaces)
+    for actors, _, refs in kept:
+        _link(runtime, actors, refs)
     for host in dict.fromkeys(hosts):
         lost_why = runtime.connections.agent(host).lost_why
         if lost_why:
             runtime.host_lost(host, lost_why)
 
 
-def _adopt_actors(
-    runtime: Runtime, owned: OwnedActors, event: MeshOwned, *refs: ProcessRef
-) -> None:
-    owned.links = tuple(runtime.connections.link(ref) for ref in refs)
+def _adopt_actors(runtime: Runtime, actors: _Actors) -> None:
+    owned, event, refs = actors
     runtime.supervisor.own(owned, event)
+    _link(runtime, owned, refs)
+
+
+def _link(runtime: Runtime, owned: OwnedActors, refs: tuple[ProcessRef, ...]) -> None:
+    owned.links = tuple(runtime.connections.link(ref) for ref in refs)
+    owned.link_to = lambda rank: runtime.connections.link(refs[rank])
     owned.adopt()
 
 
@@ -271,6 +324,7 @@ class Takeover:
                 held,
                 state.actors_on(held.mesh_id),
                 state.notes.get(held.mesh_id, {}),
+                {each.mesh_id: _past_of(state, each) for each in state.actors_on(held.mesh_id)},
                 living=living & {each.process_id for each in held.processes},
                 reached=frozenset(self._living),
                 job=self._job,
@@ -327,6 +381,11 @@ class KeptBudget(RestartBudget):
 
     def _used(self, past: tuple[float, ...]) -> None:
         self._write(BudgetUsed(self._name, past, self.total))
+
+
+def _past_of(state: Holdings, actors: ActorsHeld) -> tuple[float, ...]:
+    used = state.budgets.get(actors.mesh_id)
+    return used.past if used is not None else ()
 
 
 def note(procs: ProcMesh, **notes: str) -> None:

@@ -16,6 +16,8 @@ from typing import TypeVar
 
 import msgspec
 
+from danaus.actor.restart import Restart
+
 # -- entries ------------------------------------------------------------------------------------
 
 
@@ -56,7 +58,8 @@ class HeldProcess(msgspec.Struct, frozen=True):
 class ProcsHeld(msgspec.Struct, frozen=True, tag="procs_held"):
     """A mesh of processes is about to be started, or was adopted.
 
-    ``owner`` is the name of the owning actor, empty for the main program.
+    ``owner`` is the name of the owning actor, empty for the main program; ``terms`` is how the
+    processes are started, packed.
     """
 
     mesh_id: str
@@ -65,6 +68,7 @@ class ProcsHeld(msgspec.Struct, frozen=True, tag="procs_held"):
     axes: tuple[str, ...]
     sizes: tuple[int, ...]
     processes: tuple[HeldProcess, ...]
+    terms: bytes = b""
 
 
 class ProcessBegan(msgspec.Struct, frozen=True, tag="process_began"):
@@ -75,7 +79,11 @@ class ProcessBegan(msgspec.Struct, frozen=True, tag="process_began"):
 
 
 class ActorsHeld(msgspec.Struct, frozen=True, tag="actors_held"):
-    """Actors are about to be made on the processes ``on``, or were adopted."""
+    """Actors are about to be made on the processes ``on``, or were adopted.
+
+    ``restart`` is their policy, ``made_of`` their class and arguments, packed; empty where there is
+    no policy, or they are too large to be written down.
+    """
 
     mesh_id: str
     name: str
@@ -83,6 +91,8 @@ class ActorsHeld(msgspec.Struct, frozen=True, tag="actors_held"):
     axes: tuple[str, ...]
     sizes: tuple[int, ...]
     on: str
+    restart: Restart | None = None
+    made_of: bytes = b""
 
 
 class MeshNoted(msgspec.Struct, frozen=True, tag="mesh_noted"):
@@ -102,7 +112,8 @@ class BudgetUsed(msgspec.Struct, frozen=True, tag="budget_used"):
     """How much of a restart budget is used.
 
     ``past`` are the failures that may still count, in seconds of the machine's monotonic clock;
-    ``total`` is how many there were in all.
+    ``total`` is how many there were in all.  One that is named after a mesh of actors is its
+    policy's, in seconds of the machine's wall clock, and ends with the mesh.
     """
 
     name: str
@@ -201,6 +212,7 @@ def _let_go(state: Holdings, mesh_id: str) -> Holdings:
         actors=_without(state.actors, ended),
         notes=_without(state.notes, ended),
         pids=_without(state.pids, gone),
+        budgets=_without(state.budgets, ended),
     )
 
 

@@ -138,7 +138,7 @@ class Hosting:
             case SpawnActor():
                 self._spawn(message, parts, peer)
             case AdoptActor():
-                self._adopt(message, peer)
+                self._adopt(message, parts, peer)
             case StopActor():
                 key = ActorKey(message.mesh_id, message.rank)
                 self.stop(key, lambda fault: _answer_stop(peer, message, fault))
@@ -177,16 +177,19 @@ class Hosting:
         for early, its_parts, its_peer in self._early.pop(key, ()):
             cell.deliver([(early, its_parts)], its_peer)
 
-    def _adopt(self, message: AdoptActor, peer: Peer) -> None:
+    def _adopt(self, message: AdoptActor, parts: Parts, peer: Peer) -> None:
         """Let an actor have another owner, since the one that it had was started again (A-12)."""
         key = ActorKey(message.mesh_id, message.rank)
         cell = self._cells.get(key)
-        if cell is None:
+        if cell is not None:
+            cell.owner = peer
+            peer.send(Returned(message.call))
+        elif parts and key not in self._past:  # the owner died before it could have it made
+            facts = (message.name, message.rank, message.axes, message.sizes)
+            self._spawn(SpawnActor(message.call, message.mesh_id, *facts), parts, peer)
+        else:
             why = self._past.get(key, "there is no such actor in this process")
             peer.send(Gone(message.call, str(key), why))
-            return
-        cell.owner = peer
-        peer.send(Returned(message.call))
         for untold, its_parts in self._untold.pop(key, ()):
             peer.send(untold, its_parts)
 

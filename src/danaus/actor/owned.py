@@ -99,6 +99,7 @@ class OwnedProcs(OwnedMesh):
         terms: How they are started.
 
     Attributes:
+        terms: Likewise.
         agents: The agent of each, by rank; set before anything else is done.
         grace_s: Seconds that each has to end by itself once the mesh is stopped.
         kill_reason: Why they are killed instead; empty: they are asked to end.
@@ -110,7 +111,7 @@ class OwnedProcs(OwnedMesh):
     ) -> None:
         super().__init__(mesh_id, name)
         self.refs = tuple(refs)
-        self._terms = terms
+        self.terms = terms
         self.agents: tuple[AgentVoice, ...] = ()
         self.grace_s = GRACE_S
         self.kill_reason = ""
@@ -129,7 +130,7 @@ class OwnedProcs(OwnedMesh):
         self._start(range(len(self.refs)), owner)
 
     def _start(self, ranks: Sequence[int], owner: talk.Owner) -> None:
-        terms = self._terms
+        terms = self.terms
         for agent, first in {self.agents[rank]: rank for rank in reversed(ranks)}.items():
             workspace = self._workspaces.get(self.refs[first].agent_address, "")
             wanted = tuple(
@@ -167,10 +168,11 @@ class OwnedProcs(OwnedMesh):
         if self.logs is not None:
             self.forward_logs(True)
 
-    def adopt(self, owner: str) -> None:
+    def adopt(self, owner: talk.Owner, workspaces: Mapping[str, str]) -> None:
         """Have each agent take this process for the owner of processes that are there (A-12)."""
+        self._owner, self._workspaces = owner, workspaces
         for agent, process_ids in self._by_agent():
-            agent.say(talk.AdoptProcesses(owner, process_ids))
+            agent.say(talk.AdoptProcesses(owner.process_id, process_ids))
 
     def started(self, process_id: str, pid: int) -> None:
         """One was forked."""
@@ -237,19 +239,19 @@ class OwnedActors(OwnedMesh):
     Attributes:
         links: To the processes, by rank; set before anything else is done.
         link_to: Returns the link to where a rank is now.
+        made_of: Class and arguments, packed, of actors that are started again; set before anything
+            else is done.
     """
 
     def __init__(self, mesh_id: str, name: str, extent: Extent) -> None:
         super().__init__(mesh_id, name)
         self.links: tuple[Link, ...] = ()
         self.link_to: Callable[[int], Link] = lambda rank: self.links[rank]
+        self.made_of: Parts = ()
         self._extent = extent
-        self._parts: Parts = ()
 
     def spawn(self, parts: Parts) -> None:
         """Have the actors made."""
-        if self.event is not None and self.event.restart is not None:
-            self._parts = parts
         waiting = _All(self, len(self.links), self._all_made)
         for rank, link in enumerate(self.links):
 
@@ -267,7 +269,7 @@ class OwnedActors(OwnedMesh):
             links[rank] = self.link_to(rank)
             place = (rank, self._extent.axes, self._extent.sizes)
             again = SpawnActor(0, self.mesh_id, self.name, *place, True)
-            links[rank].post(lambda _, again=again: again, self._parts, None)  # type: ignore[misc]
+            links[rank].post(lambda _, again=again: again, self.made_of, None)  # type: ignore[misc]
         self.links = tuple(links)
 
     def adopt(self) -> None:
@@ -276,9 +278,10 @@ class OwnedActors(OwnedMesh):
         for rank, link in enumerate(self.links):
 
             def build(call: int, rank: int = rank) -> AdoptActor:
-                return AdoptActor(call, self.mesh_id, rank)
+                place = (rank, self.name, self._extent.axes, self._extent.sizes)
+                return AdoptActor(call, self.mesh_id, *place)
 
-            link.post(build, (), waiting)
+            link.post(build, self.made_of, waiting)
 
     def end(self, then: Callable[[], None]) -> None:
         """Stop every actor that lives."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import msgspec
+
 from danaus.actor.holdings import (
     ActorsHeld,
     BudgetUsed,
@@ -22,11 +24,13 @@ from danaus.actor.holdings import (
     ProcsHeld,
 )
 from danaus.actor.holdings_log import HoldingsLog
+from danaus.actor.links import Parts
 from danaus.actor.owned import OwnedActors, OwnedMesh, OwnedProcs
 from danaus.actor.supervision_messages import MeshOwned, ProcessName
 from danaus.core.extent import Extent, Point
 
 _RETRY_S = 1.0
+_MADE_OF_BYTES = 1 << 20
 
 
 class OwnershipRecord:
@@ -62,15 +66,11 @@ class OwnershipRecord:
         self._job_of[mesh.mesh_id] = job
         if isinstance(mesh, OwnedProcs):
             held = tuple(HeldProcess(ref.process_id, ref.agent_address) for ref in mesh.refs)
-            self._write(
-                job,
-                ProcsHeld(mesh.mesh_id, mesh.name, owner, extent.axes, extent.sizes, held),
-            )
+            facts = (mesh.mesh_id, mesh.name, owner, extent.axes, extent.sizes)
+            self._write(job, ProcsHeld(*facts, held, msgspec.msgpack.encode(mesh.terms)))
         elif isinstance(mesh, OwnedActors) and event.on is not None:
-            self._write(
-                job,
-                ActorsHeld(mesh.mesh_id, mesh.name, owner, extent.axes, extent.sizes, event.on),
-            )
+            facts = (mesh.mesh_id, mesh.name, owner, extent.axes, extent.sizes)
+            self._write(job, ActorsHeld(*facts, event.on, event.restart, _packed(mesh.made_of)))
 
     def began(self, process: ProcessName, pid: int) -> None:
         """A process was forked."""
@@ -89,6 +89,12 @@ class OwnershipRecord:
         job = self._job_of.get(mesh_id)
         if job is not None:
             self._write(job, MeshNoted(mesh_id, notes))
+
+    def used(self, mesh_id: str, past: tuple[float, ...], total: int) -> None:
+        """A mesh's policy had something started again."""
+        job = self._job_of.get(mesh_id)
+        if job is not None:
+            self._write(job, BudgetUsed(mesh_id, past, total))
 
     def budget(self, job: str, used: BudgetUsed) -> None:
         """A restart budget was drawn upon: on the disk when this returns; from any thread."""
@@ -125,6 +131,12 @@ class OwnershipRecord:
         for log in list(self._logs.values()):
             log.retry()
             self._look(log)
+
+
+def _packed(parts: Parts) -> bytes:
+    """Return what actors are made of as one; nothing where that is too much for a line."""
+    few = sum(map(len, parts)) <= _MADE_OF_BYTES
+    return msgspec.msgpack.encode([bytes(part) for part in parts]) if parts and few else b""
 
 
 def _extent_of(event: MeshOwned) -> Extent:

@@ -77,12 +77,16 @@ class AdoptActor(msgspec.Struct, frozen=True, tag="adopt", array_like=True):
     """The session it arrives on is that of the owner of an actor's mesh from now on.
 
     Answered by ``Returned``; by ``Gone`` if there is no such actor.  What the actor could not tell
-    the owner before follows.
+    the owner before follows.  Where it is known what the actor is made of, that comes along, as in
+    ``SpawnActor``: one that was never made here is made now.
     """
 
     call: int
     mesh_id: str
     rank: int
+    name: str = ""
+    axes: tuple[str, ...] = ()
+    sizes: tuple[int, ...] = ()
 
 
 class StopActor(msgspec.Struct, frozen=True, tag="stop", array_like=True):

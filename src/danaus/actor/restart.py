@@ -78,6 +78,11 @@ class RestartBudget:
         self.total = 0
         """Failures that were tolerated, in all."""
 
+    @property
+    def past(self) -> tuple[float, ...]:
+        """When failures were that may still count."""
+        return tuple(self._past)
+
     def used(self, now: float) -> int:
         """Return how many failures lie within the period that ends at ``now``."""
         while self._past and self._past[0] <= now - self.policy.period_s:
@@ -105,7 +110,7 @@ class RestartBudget:
             )
         self._past.append(now)
         self.total += 1
-        self._on_use(tuple(self._past))
+        self._on_use(self.past)
         wait_s = 0.0 if used == 0 else policy.backoff_s * 2.0 ** (used - 1)
         return RestartDecision(
             True,

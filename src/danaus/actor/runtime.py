@@ -154,12 +154,12 @@ class Runtime:
             return
         owned.agents = tuple(agents[host] for host in hosts)
         self.supervisor.own(owned, event)
-        owned.start(self._owner_of(hosts[0].job), self.workspaces)
+        owned.start(self.owner_of(hosts[0].job), self.workspaces)
         for host, agent in agents.items():
             if agent.lost_why:
                 self.host_lost(host, agent.lost_why)
 
-    def _owner_of(self, job: str) -> talk.Owner:
+    def owner_of(self, job: str) -> talk.Owner:
         """Return who this process is, for those that it starts, and where their job began."""
         info = self.info
         root = (info.root_id, info.root_address)
@@ -178,6 +178,8 @@ class Runtime:
         """Have the actors of a mesh made in the processes ``refs``."""
         owned.links = tuple(self.connections.link(ref) for ref in refs)
         owned.link_to = lambda rank: self.connections.link(refs[rank])
+        if event.restart is not None:
+            owned.made_of = parts
         self.supervisor.own(owned, event)
         owned.spawn(parts)
 

@@ -129,19 +129,25 @@ class Supervisor:
                 self._hosting.clean_up(key)
 
     def _start_again(self, plan: StartAgain) -> None:
+        for mesh_id, ranks in plan.actors:
+            self._write_budget(mesh_id)  # before what it allows is done
+            name = self._meshes[mesh_id].name
+            _log.info("%s: ranks %s begin again: %s", name, ranks, plan.reason)
         for mesh_id, ranks in plan.procs:
             procs = self._meshes[mesh_id]
             if isinstance(procs, OwnedProcs):
                 self._procs_of.update(dict.fromkeys(procs.replace(ranks), procs))
                 if procs.event is not None:
                     self.record.owned(procs, procs.event)
-        for mesh_id, ranks in plan.actors:
-            name = self._meshes[mesh_id].name
-            _log.info("%s: ranks %s begin again: %s", name, ranks, plan.reason)
         if plan.after_s:
             asyncio.get_running_loop().call_later(plan.after_s, self._begin_again, plan)
         else:
             self._begin_again(plan)
+
+    def _write_budget(self, mesh_id: str) -> None:
+        budget = self.machine.budget_of(mesh_id)
+        if budget is not None:
+            self.record.used(mesh_id, budget.past, budget.total)
 
     def _begin_again(self, plan: StartAgain) -> None:
         for mesh_id, ranks in (*plan.procs, *plan.actors):

@@ -119,6 +119,11 @@ class SupervisionMachine:
         """Return the meshes that ``owner`` owns, the oldest first."""
         return tuple(k for k, mesh in self._meshes.items() if mesh.spec.owner == owner)
 
+    def budget_of(self, mesh_id: str) -> RestartBudget | None:
+        """Return how much a mesh's policy still allows; None: it has none."""
+        mesh = self._meshes.get(mesh_id)
+        return mesh.budget if mesh is not None else None
+
     def fault_of(self, process: ProcessName) -> Fault | None:
         """Return what ended a process, None if it is not known to have ended."""
         return self._gone.get(process)
@@ -154,7 +159,8 @@ class SupervisionMachine:
     # -- failures ------------------------------------------------------------------------------
 
     def _mesh_owned(self, event: MeshOwned) -> Iterator[Instruction]:
-        budget = RestartBudget(event.restart) if event.restart is not None else None
+        restart, past = event.restart, event.past
+        budget = RestartBudget(restart, past) if restart is not None else None
         self._meshes[event.mesh_id] = mesh = _Mesh(event, budget=budget)
         for process in dict.fromkeys(event.processes):
             if process in self._gone:

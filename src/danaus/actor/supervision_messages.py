@@ -40,7 +40,8 @@ class ProcessName(NamedTuple):
 class MeshOwned:
     """A mesh was spawned here.  ``owner`` None is the root; ``on`` the processes below actors.
 
-    ``restart`` is what is done about failures of actors before their owner is told.
+    ``restart`` is what is done about failures of actors before their owner is told, ``past`` when
+    failures were that count already.
     """
 
     mesh_id: str
@@ -50,6 +51,7 @@ class MeshOwned:
     processes: tuple[ProcessName, ...]
     on: str | None = None
     restart: Restart | None = None
+    past: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,9 @@ wants.  What lives is found out by ``actor.adopting``.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from danaus.actor.adopting import LeftProcs, Takeover, note
@@ -17,9 +19,11 @@ from danaus.actor.proc_mesh import ProcMesh
 from danaus.actor.restart import Restart, RestartBudget
 from danaus.app.run_result import WorkerResult
 from danaus.app.worker import ReplicaWorker, WorkerJob
+from danaus.core.errors import ConfigError, DeadlinePassed
 
 _KILL_LIMIT_S = 5.0
-_NAME, _INCARNATION = "name", "incarnation"
+_NAME, _INCARNATION, _RANKS = "name", "incarnation", "ranks"
+_OF = "-of-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,30 +35,50 @@ class Inherited:
         incarnation: Which.
         left: The processes.
         home: The host where they live, to start more there.
+        apart: Processes that were started one by one in the place of lost ones (H-3).
+        ranks: Which rank each process is that was of it, by name; empty: as in ``left``.
     """
 
     name: str
     incarnation: int
     left: LeftProcs
     home: HostMesh | None = None
+    apart: tuple[LeftProcs, ...] = ()
+    ranks: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_another_by_birth(self) -> bool:
         """Tell whether it was started as a spare and has become a replica."""
-        return self.left.name != self.name
+        return self.left.name != self.name and not self.left.name.endswith(_OF + self.name)
 
     @property
     def host(self) -> int:
         """Place of the host where it lives."""
         return host_place(self.left.held.processes[0].process_id)
 
-    def adopt_workers(self) -> Any:
-        """Own the worker in each process from now on; the processes were adopted before.
+    def adopt(self) -> dict[int, tuple[ProcMesh, int, Any]]:
+        """Own its processes, and the worker in each, from now on.
+
+        Returns:
+            For each rank the mesh that its process is of, its place there, and its worker.
 
         Raises:
             ConfigError: No workers were made in them yet.
         """
-        return self.left.adopt_actors("worker", ReplicaWorker)
+        found: dict[int, tuple[ProcMesh, int, Any]] = {}
+        for part in (self.left, *self.apart):
+            procs = part.adopt()
+            try:
+                workers: Any = part.adopt_actors("worker", ReplicaWorker)
+            except ConfigError:
+                for each in (procs, *(each for each, _, _ in found.values())):
+                    each.kill()
+                raise
+            for place, process_id in enumerate(procs.process_ids):
+                rank = self.ranks.get(process_id) if self.ranks else place
+                if rank is not None:
+                    found[rank] = procs, place, workers.slice(ranks=place)
+        return found
 
 
 class Inheritance:
@@ -89,8 +113,11 @@ class Inheritance:
         found = _newest_last([each for each in self._unclaimed if each.name == name])
         if not found:
             return None
-        self._unclaimed.remove(found[-1])
-        return found[-1]
+        newest = found[-1]
+        parts = [each for each in found if each.incarnation == newest.incarnation and each.ranks]
+        for each in parts or [newest]:
+            self._unclaimed.remove(each)
+        return _together(parts) if parts else newest
 
     def drop(self) -> None:
         """Forget all of it: nothing lives."""
@@ -102,7 +129,8 @@ class Inheritance:
     async def end_unclaimed(self) -> None:
         """Kill what nobody has claimed, and wait until it is gone, within limits."""
         ended, self._unclaimed = self._unclaimed, []
-        ending = [each.left.adopt().kill().as_asyncio() for each in ended]
+        left = [part for each in ended for part in (each.left, *each.apart)]
+        ending = [each.adopt().kill().as_asyncio() for each in left]
         if ending:
             await asyncio.wait(ending, timeout=_KILL_LIMIT_S)
 
@@ -111,6 +139,22 @@ class Inheritance:
         if self._takeover is None:
             return RestartBudget(policy)
         return self._takeover.budget(name, policy)
+
+
+async def unanswered(workers: Sequence[Any], limit_s: float) -> list[BaseException]:
+    """Wait until each worker has answered; return what was raised instead.
+
+    Args:
+        workers: The actors.
+        limit_s: How long that may take.
+    """
+    calls = [worker.here.call_one().as_asyncio() for worker in workers]
+    try:
+        async with asyncio.timeout(limit_s):
+            said = await asyncio.gather(*calls, return_exceptions=True)
+    except TimeoutError:
+        return [DeadlinePassed("adopted workers to answer", limit_s)]
+    return [each for each in said if isinstance(each, BaseException)]
 
 
 async def train_on(worker: Any, become: WorkerJob | None) -> WorkerResult:
@@ -130,9 +174,24 @@ async def train_on(worker: Any, become: WorkerJob | None) -> WorkerResult:
     return result
 
 
-def note_name(procs: ProcMesh, name: str, *, incarnation: int) -> None:
-    """Write down whose processes these are by now, for a later controller."""
-    note(procs, **{_NAME: name, _INCARNATION: str(incarnation)})
+def note_name(
+    procs: ProcMesh, name: str, *, incarnation: int, ranks: Mapping[str, int] | None = None
+) -> None:
+    """Write down whose processes these are by now, for a later controller.
+
+    Args:
+        procs: The processes.
+        name: Whose, as in ``replica-1``.
+        incarnation: Of whoever they are.
+        ranks: Which rank each is that is still of it; None: all, in their order.
+    """
+    noted = "" if ranks is None else json.dumps(dict(ranks))
+    note(procs, **{_NAME: name, _INCARNATION: str(incarnation), _RANKS: noted})
+
+
+def name_apart(rank: int, replica_id: str) -> str:
+    """Return the name of the mesh of one process that is started in the place of a lost one."""
+    return f"rank{rank}{_OF}{replica_id}"
 
 
 def host_place(process_id: str) -> int:
@@ -143,7 +202,15 @@ def host_place(process_id: str) -> int:
 def _inherited(left: LeftProcs) -> Inherited:
     born = incarnation_of(left.held.processes[0].process_id)
     name = left.notes.get(_NAME, left.name)
-    return Inherited(name, int(left.notes.get(_INCARNATION, born)), left)
+    ranks = json.loads(left.notes.get(_RANKS) or "{}")
+    return Inherited(name, int(left.notes.get(_INCARNATION, born)), left, ranks=ranks)
+
+
+def _together(parts: list[Inherited]) -> Inherited:
+    """Return a replica of which several meshes are left; that of the most processes is first."""
+    first, *apart = sorted(parts, key=lambda each: -len(each.left.held.processes))
+    ranks = {name: rank for each in parts for name, rank in each.ranks.items()}
+    return replace(first, apart=tuple(each.left for each in apart), ranks=ranks)
 
 
 def _newest_last(found: list[Inherited]) -> list[Inherited]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from danaus.actor.failure import MeshFailure
 from danaus.actor.future import Future
+from danaus.app.inheritance import name_apart
 from danaus.app.replica_ranks import RankProcess, ReplicaRanks
 from danaus.app.replica_record import ReplicaRecord
 from danaus.app.run_result import WorkerResult
@@ -137,7 +138,7 @@ class RankRepair:
             raise SupervisionError(job.replica_id, "it is nowhere")
         procs = home.spawn_procs(
             per_host={"ranks": 1},
-            name=f"rank{rank}-of-{job.replica_id}",
+            name=name_apart(rank, job.replica_id),
             incarnation=job.incarnation,
         )
         workers: Any = procs.spawn("worker", ReplicaWorker, replace(job, rank=rank))

@@ -20,7 +20,7 @@ from danaus.actor.future import Future
 from danaus.actor.mesh import HostMesh
 from danaus.actor.restart import RestartBudget
 from danaus.app.chaos_fault import Fault
-from danaus.app.inheritance import Inherited, train_on
+from danaus.app.inheritance import Inherited, train_on, unanswered
 from danaus.app.rank_repair import RankRepair, Trainings, can_repair
 from danaus.app.replica_ranks import RankProcess, ReplicaRanks
 from danaus.app.replica_record import ReplicaRecord
@@ -203,17 +203,17 @@ class ReplicaKeeper:
             DanausError: Any of them has failed meanwhile, or fails.
         """
         self._gone.clear()
-        procs, job = found.left.adopt(), self._job(self.replica_id, found.incarnation)
+        job = self._job(self.replica_id, found.incarnation)
         self._rejoins = job.rejoins
-        self._ranks.begin(procs, None, found.incarnation, home=found.home)
-        workers = found.adopt_workers()
-        self._ranks.begin(procs, workers, found.incarnation, home=found.home)
-        try:
-            async with asyncio.timeout(self._start_limit_s):
-                await self._unless_failed(procs.initialized)
-                await self._unless_failed(workers.initialized)
-        except TimeoutError:
-            raise DeadlinePassed(f"{self.replica_id} to answer", self._start_limit_s) from None
+        adopted = found.adopt()
+        self._ranks.go_on(adopted, found.incarnation, home=found.home)
+        errors = await unanswered([each.worker for each in self._ranks], self._start_limit_s)
+        if errors:
+            await self._hear()  # of an end that is heard of, one rank may be mended
+        if errors and self._failure is None:
+            raise errors[0]
+        if len(adopted) < job.num_ranks:
+            raise SupervisionError(self.replica_id, "not all of its ranks are left")
         self.started = Start(found.incarnation, self._ranks.pids)
         become = job if found.is_another_by_birth else None
         calls: Trainings = {}

@@ -7,7 +7,7 @@ together; one of them may be started anew later, and the others go on under its 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -80,6 +80,27 @@ class ReplicaRanks:
         self._now = {
             rank: RankProcess(rank, incarnation, name, procs, workers and workers.slice(ranks=rank))
             for rank, name in enumerate(procs.process_ids)
+        }
+        self._remember()
+
+    def go_on(
+        self,
+        found: Mapping[int, tuple[ProcMesh, int, Any]],
+        incarnation: int,
+        *,
+        home: HostMesh | None,
+    ) -> None:
+        """They were started by an earlier controller, not all of them together.
+
+        Args:
+            found: For each rank the mesh of its process, its place there, and its worker.
+            incarnation: Of the replica.
+            home: The host on which they live.
+        """
+        self.home = home
+        self._now = {
+            rank: RankProcess(rank, incarnation, procs.process_ids[place], procs, worker)
+            for rank, (procs, place, worker) in found.items()
         }
         self._remember()
 

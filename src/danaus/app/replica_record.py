@@ -33,13 +33,12 @@ class ReplicaRecord:
     def adopted(self, ranks: ReplicaRanks) -> None:
         """Write down who processes are by now, for those who look for a replica's.
 
-        A later controller goes on with what was started as a whole; one rank that was started alone
-        is ended by it, and the replica started whole (A-12).
+        A later controller goes on with them, those too that were started one by one (A-12).
         """
         everyone = list(ranks)
-        meshes = {n.procs.mesh_id: n for n in everyone if len(n.procs) == len(everyone)}
-        for each in meshes.values():
-            note_name(each.procs, self._replica_id, incarnation=each.incarnation)
+        for each in {n.procs.mesh_id: n for n in everyone}.values():
+            own = {n.process_id: n.rank for n in everyone if n.procs is each.procs}
+            note_name(each.procs, self._replica_id, incarnation=each.incarnation, ranks=own)
         known = dict(list(self._folder.addresses().get("adopted", {}).items())[-_ADOPTED:])
         for each in everyone:
             host = each.process_id.partition("/")[0]

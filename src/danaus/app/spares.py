@@ -151,7 +151,7 @@ class SparePool:
         home = self._hosts.keep_spare(found.name, found.host)
         procs = found.left.adopt()
         self._alive[procs.mesh_id] = found.name
-        workers = found.adopt_workers()
+        workers: Any = found.left.adopt_actors("worker", ReplicaWorker)
         return await self._prepared(Spare(found.name, found.host, home, procs, workers))
 
     async def _prepared(self, spare: Spare) -> Spare:

@@ -92,6 +92,10 @@ class ReplicaWorker(Actor):
         self._training.prepare()
         self._prepared = True
 
+    @concurrent_endpoint
+    def here(self) -> None:
+        """Answer: another controller asks whether the worker is there."""
+
     @endpoint
     def adopt(self, job: WorkerJob) -> None:
         """Be this replica from now on: what is prepared is built for any.

@@ -28,6 +28,7 @@ from danaus.actor.holdings import (
     replay,
 )
 from danaus.actor.holdings_log import HoldingsLog, read_holdings
+from danaus.actor.restart import Restart
 
 names = st.sampled_from(["a", "b", "c"])
 processes = st.tuples(names, st.integers(0, 2)).map(lambda at: f"host{at[1]}/{at[0]}/0#0")
@@ -37,9 +38,18 @@ entries = st.one_of(
     st.builds(ControllerBegan, st.integers(1, 9), names, pids, pids),
     st.builds(HostHeld, names, names, pids, pids),
     st.builds(HostLetGo, names),
-    st.builds(ProcsHeld, names, names, names, st.just(("r",)), st.just((1,)), st.tuples(held)),
+    st.builds(
+        ProcsHeld,
+        *(names, names, names, st.just(("r",)), st.just((1,)), st.tuples(held)),
+        st.binary(max_size=3),
+    ),
     st.builds(ProcessBegan, processes, pids),
-    st.builds(ActorsHeld, names, names, names, st.just(()), st.just(()), names),
+    st.builds(
+        ActorsHeld,
+        *(names, names, names, st.just(()), st.just(()), names),
+        st.none() | st.just(Restart("rest_for_one", intensity=2)),
+        st.binary(max_size=3),
+    ),
     st.builds(MeshNoted, names, st.dictionaries(names, names, max_size=2)),
     st.builds(MeshLetGo, names),
     st.builds(BudgetUsed, names, st.tuples(st.floats(0, 9)), pids),

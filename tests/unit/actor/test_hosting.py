@@ -9,7 +9,15 @@ import pytest
 from danaus.actor import hosting as hosting_module
 from danaus.actor.contexts import ProcessInfo
 from danaus.actor.hosting import Hosting
-from danaus.actor.process_messages import CODEC, Deliver, Gone, Returned, SpawnActor, StopActor
+from danaus.actor.process_messages import (
+    CODEC,
+    AdoptActor,
+    Deliver,
+    Gone,
+    Returned,
+    SpawnActor,
+    StopActor,
+)
 from danaus.actor.supervision_messages import ActorHosted
 
 
@@ -78,6 +86,16 @@ class Cell:
 
     def deliver(self, messages, peer) -> None:
         self.told.extend(("deliver", message.number) for message, _ in messages)
+
+
+def test_an_actor_that_its_owner_died_before_it_had_made_is_made_when_it_is_adopted(monkeypatch):
+    monkeypatch.setattr(hosting_module, "ActorCell", Cell)
+    monkeypatch.setattr(Process, "handle", lambda self, event: isinstance(event, ActorHosted))
+    hosting, peer = Hosting(Process()), Peer()
+    hosting.take(AdoptActor(7, "mesh", 0), (), peer)
+    assert peer.sent == [Gone(7, "mesh/0", "there is no such actor in this process")]
+    hosting.take(AdoptActor(8, "mesh", 0, "late", ("r",), (1,)), (b"what it is made of",), peer)
+    assert Cell.told == [("construct", 8)]
 
 
 def test_an_actor_that_is_made_late_does_not_wait_for_what_was_refused_before(monkeypatch):

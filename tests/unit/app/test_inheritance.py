@@ -9,6 +9,7 @@ from danaus.actor.holdings import HeldProcess, ProcsHeld
 from danaus.app.events import Event
 from danaus.app.inheritance import Inheritance
 from danaus.app.watchdog import is_over
+from danaus.app.worker import ReplicaWorker
 from danaus.core.errors import ConfigError
 
 
@@ -16,7 +17,7 @@ def left(mesh, born, *, host=0, alive=True, **notes):
     process = HeldProcess(f"host{host}/{mesh}/0#{born}", f"unix:/host{host}")
     held = ProcsHeld(f"{mesh}.{born}", mesh, "run", ("ranks",), (1,), (process,))
     living = frozenset({process.process_id} if alive else ())
-    return LeftProcs(held, (), notes, living, frozenset(), "job")
+    return LeftProcs(held, (), notes, {}, living, frozenset(), "job")
 
 
 class Turn:
@@ -66,8 +67,27 @@ def test_what_is_dropped_is_looked_for_no_more():
 
 
 def test_workers_that_were_never_made_cannot_be_adopted():
+    found = Inheritance(Turn(left("replica-0", 0))).claim("replica-0")
     with pytest.raises(ConfigError, match="were not made there yet"):
-        Inheritance(Turn(left("replica-0", 0))).claim("replica-0").adopt_workers()
+        found.left.adopt_actors("worker", ReplicaWorker)
+
+
+def test_a_replica_that_was_repaired_is_all_its_meshes_of_the_newest_incarnation():
+    """H-3: each knows which ranks its processes are; one that nobody counts on is apart."""
+    noted = {"name": "replica-0", "incarnation": "2"}
+    whole = left("replica-0", 0, **noted, ranks='{"host0/replica-0/0#0": 1}')
+    new = left("rank0-of-replica-0", 2, **noted, ranks='{"host0/rank0-of-replica-0/0#2": 0}')
+    half = left("rank1-of-replica-0", 3)  # its controller died before it was told of
+    inheritance = Inheritance(Turn(whole, new, half))
+    found = inheritance.claim("replica-0")
+    assert {part.name for part in (found.left, *found.apart)} == {
+        "replica-0",
+        "rank0-of-replica-0",
+    }
+    assert found.ranks == {"host0/replica-0/0#0": 1, "host0/rank0-of-replica-0/0#2": 0}
+    assert (found.incarnation, found.is_another_by_birth) == (2, False)
+    assert inheritance.claim("replica-0") is None
+    assert inheritance.claim("rank1-of-replica-0") is not None
 
 
 @pytest.mark.parametrize(
