@@ -16,7 +16,7 @@ from danaus.actor.identity import ProcessRef
 from danaus.actor.links import LocalLink
 from danaus.actor.ordering import HoldBack
 from danaus.actor.process_link import ProcessLink
-from danaus.actor.process_messages import CancelCall, Deliver
+from danaus.actor.process_messages import CancelCall, Deliver, Raised
 from danaus.actor.relays import Relays
 from danaus.actor.session_peer import SessionPeer
 from danaus.actor.targets import Way
@@ -305,5 +305,54 @@ def test_a_call_that_is_cancelled_is_given_up_all_the_way_down():
         for link, call in answers.posted_calls.values():
             link.cancel(call)
         await until(lambda: not any(each._open for each in relays))
+
+    run(play)
+
+
+def test_answers_that_are_large_together_come_in_several_messages(monkeypatch):
+    """What was gathered goes before what would make it too much; each answer comes out once."""
+    monkeypatch.setattr("danaus.actor.relays._MOST_BYTES", 5000)
+    sizes: list[int] = []
+    send = SessionPeer.send
+
+    def noted(self, message, parts=()):
+        sizes.append(sum(map(len, parts)))
+        send(self, message, parts)
+
+    monkeypatch.setattr(SessionPeer, "send", noted)
+
+    async def play() -> None:
+        world = World(300)
+        ways, answers = ways_to(world), Answers(300)
+        cast_to_all(world, ways, bytes(1500), answers)
+        await answers.all
+        assert answers.outcomes == [[(ref.process_id, bytes(1500))] for ref in world.refs]
+
+    run(play)
+    assert 3000 < max(sizes) <= 5000
+
+
+@pytest.mark.parametrize("num_hosts", [17, 300], ids=["of a leaf", "of one who passes on"])
+def test_an_answer_that_no_frame_holds_is_said_to_be(monkeypatch, num_hosts):
+    """A-4: the caller is told which answer was too large, and has all others."""
+    monkeypatch.setattr("danaus.actor.relays.MAX_ANSWER_BYTES", 1000)
+
+    async def play() -> None:
+        world = World(num_hosts)
+        large = {world.refs[0], world.refs[-1]}
+        for ref in large:
+            host = world.hosts[ref]
+            host._run = lambda message, parts, peer: peer.answer(
+                message.call, pack(bytes(2000)), more=False
+            )
+        ways, answers = ways_to(world), Answers(num_hosts)
+        cast_to_all(world, ways, "hello", answers)
+        await answers.all
+        for ref, (outcome,) in zip(world.refs, answers.outcomes, strict=True):
+            if ref in large:
+                assert isinstance(outcome, Raised)
+                assert "a frame holds 1000" in outcome.exception
+            else:
+                assert outcome == (ref.process_id, "hello")
 
     run(play)

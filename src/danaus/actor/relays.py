@@ -31,6 +31,7 @@ from danaus.actor.failure import Fault
 from danaus.actor.identity import ProcessRef
 from danaus.actor.links import Link, Parts, Peer
 from danaus.actor.loop_thread import LoopThread
+from danaus.actor.portable import packed_exception
 from danaus.actor.process_messages import (
     CancelCall,
     Deliver,
@@ -39,13 +40,18 @@ from danaus.actor.process_messages import (
     Raised,
     Returned,
 )
+from danaus.core.errors import MessageTooLarge
 from danaus.wire.codec import own
+from danaus.wire.frame import DEFAULT_MAX_FRAME_BYTES
 
 GATHER_S = 0.005
 _REMEMBERED = 64  # casts whose answers may be asked for again
 _KEPT_BYTES = 1 << 20  # of the answers of one cast
 _MOST_PARTS = 1000
 _MOST_BYTES = 64 << 20
+"""What goes together; an answer of more than that goes alone."""
+MAX_ANSWER_BYTES = DEFAULT_MAX_FRAME_BYTES - (1 << 20)
+"""One that is larger fits into no frame with what is said beside it."""
 
 Message = tuple[str, int, str, int]  # mesh, rank, sender, number
 
@@ -136,7 +142,7 @@ class Relay:
         self._user = user
         self._done = done
         self._left = {point.at for branch in _all(cast.to) for point in branch.points}
-        self._own = {point.at for point in cast.to.points}
+        self._ranks = {point.at: point.rank for point in cast.to.points}
         self._is_leaf = len(self._left) == 1 and not cast.to.below
         self._answering = threading.Lock()
         self._kept: dict[int, tuple[ProcessMessage, Parts]] = {}  # of its own actors
@@ -144,6 +150,7 @@ class Relay:
         self._also: dict[int, tuple[Peer, int]] = {}
         self._answers: list[PointAnswer] = []
         self._parts: list[bytes | bytearray | memoryview] = []
+        self._num_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
         self._below: list[tuple[Link, int]] = []
         self._is_over = False
@@ -171,7 +178,7 @@ class Relay:
         if here:
             self._user.deliver_many(here, self)
         if not cast.waits:
-            self._left -= self._own
+            self._left.difference_update(self._ranks)
         self._flush_if_whole()
 
     # -- answers of actors that live here, from any thread -------------------------------------
@@ -182,10 +189,10 @@ class Relay:
 
     def answer(self, call: int, parts: Parts, *, more: bool) -> None:
         """Take what an actor returned; where there is nothing to gather, it goes on at once."""
-        if not self._is_leaf:
-            self.send(Returned(call), parts)
-            return
         at, owned = call - 1, own(parts)
+        if not self._is_leaf or sum(map(len, parts)) > MAX_ANSWER_BYTES:
+            self._user.io.post(self._answered, Returned(call), owned)
+            return
         with self._answering:
             if self._is_over or at in self._kept:
                 return
@@ -198,8 +205,14 @@ class Relay:
 
     def _answered(self, message: ProcessMessage, parts: Parts) -> None:
         at = getattr(message, "call", 0) - 1
+        size = sum(map(len, parts))
+        if size > MAX_ANSWER_BYTES:
+            error = MessageTooLarge(size, MAX_ANSWER_BYTES, "bytes")
+            name = f"{self.cast.mesh_id}/{self._ranks.get(at, at)}"
+            message = Raised(at + 1, name, self.cast.endpoint, f"the answer: {error}", "")
+            parts = packed_exception(error)
         with self._answering:
-            if at not in self._own or at in self._kept:
+            if at not in self._ranks or at in self._kept:
                 return
             self._keep(at, message, parts)
         match message:
@@ -256,20 +269,29 @@ class Relay:
         self._end()
         for link, call in self._below:
             link.cancel(call)
-        for at in self._own:
+        for at in self._ranks:
             self._user.take(CancelCall(at + 1), (), self)
 
     def _take(self, at: int, how: How, words: tuple[str, ...] = (), *, parts: Parts = ()) -> None:
         if at not in self._left:
             return
+        size = sum(map(len, parts))
+        if self._answers and self._is_too_much(len(parts), size):
+            self._flush()
         self._left.discard(at)
         self._answers.append(PointAnswer(at, how, words, len(parts)))
         self._parts.extend(parts)
+        self._num_bytes += size
         if self._left and self._timer is None and not self._is_over:
             self._timer = asyncio.get_running_loop().call_later(GATHER_S, self._flush)
-        if len(self._parts) > _MOST_PARTS or sum(map(len, parts)) > _MOST_BYTES:
+        if self._is_too_much(0, 0):
             self._flush()
         self._flush_if_whole()
+
+    def _is_too_much(self, num_parts: int, size: int) -> bool:
+        """Tell whether what was gathered is, with so much more, too much to go together."""
+        many = len(self._parts) + num_parts > _MOST_PARTS
+        return many or self._num_bytes + size > _MOST_BYTES
 
     def _flush_if_whole(self) -> None:
         if not self._left and not self._is_over:
@@ -283,6 +305,7 @@ class Relay:
             return
         answers, self._answers = tuple(self._answers), []
         parts, self._parts = self._parts, []
+        self._num_bytes = 0
         self.peer.send(Gathered(self.cast.call, answers, not self._left), parts)
         if not self._left:
             self._end()

@@ -10,6 +10,7 @@ from danaus.actor.agent_messages import Hello
 from danaus.actor.batches import SMALL_BYTES, TOGETHER, Incoming
 from danaus.actor.identity import ProcessRef
 from danaus.actor.links import LinkUser, Parts
+from danaus.actor.portable import packed_exception
 from danaus.actor.process_messages import (
     CODEC,
     DeliverMany,
@@ -74,9 +75,11 @@ class SessionPeer:
                 self.session.send([CODEC.encode(message), *parts])
             except MessageTooLarge as error:
                 # Somebody waits for it (A-4): say so, or say it without what is too large.
+                instead: Parts = ()
                 if isinstance(message, Returned):
                     message = Raised(message.call, "the answer", "", str(error), "")
-                self.session.send([CODEC.encode(message)])
+                    instead = packed_exception(error)
+                self.session.send([CODEC.encode(message), *instead])
 
     def answer(self, call: int, parts: Parts, *, more: bool) -> None:
         """Send what a call returned, alone or together with what follows at once."""
