@@ -94,6 +94,16 @@ class RunController(Actor):
 
     def __init__(self, order: RunOrder) -> None:
         self._order, self._config = order, order.config
+        self._stop_reason = ""
+        self._stopped = asyncio.Event()
+        self._cannot_run: DanausError | OSError | None = None
+        try:
+            self._make(order)
+        except (DanausError, OSError) as error:
+            # Not raised here, where nobody waits for it: ``run`` says it to whoever does.
+            self._cannot_run = error
+
+    def _make(self, order: RunOrder) -> None:
         self._folder = RunFolder.open(order.run_dir)
         self._folder.hold(take_over=order.take_over)
         self._journal = Journal(self._folder.journal_path)
@@ -138,8 +148,6 @@ class RunController(Actor):
         self._watchdog = WatchdogKeeper(self._folder, order.config, self._journal)
         # Until it is, no failure of this controller is the run's: another may try.
         self._may_be_adopted = order.resume and order.adopt and order.config.detached
-        self._stop_reason = ""
-        self._stopped = asyncio.Event()
 
     # -- the face ---------------------------------------------------------------------------
 
@@ -151,9 +159,13 @@ class RunController(Actor):
             DanausError: What ended it before, for good.
             OSError: The machine did not let it go on.
         """
+        if self._cannot_run is not None:
+            raise self._cannot_run
         try:
             return self._conclude(await self._train())
         except (DanausError, OSError, ExceptionGroup) as raised:
+            if not self._folder.is_there():
+                raise self._folder.removed() from raised
             error = worst(raised)
             if not self._may_be_adopted:
                 self._journal.record(Event.RUN_FAILED, error=type(error).__name__, text=str(error))
@@ -205,6 +217,8 @@ class RunController(Actor):
     @concurrent_endpoint
     async def status(self) -> RunStatus:
         """Return what runs where."""
+        if self._cannot_run is not None:
+            raise self._cannot_run
         keepers = self._crew.keepers
         started = {k.replica_id: k.started for k in keepers if k.started is not None}
         return RunStatus(started, self._service.pid)
@@ -212,7 +226,8 @@ class RunController(Actor):
     @concurrent_endpoint
     async def end(self, reason: str) -> None:
         """End everything; ``run`` returns None."""
-        self._stop(reason)
+        if self._cannot_run is None:
+            self._stop(reason)
 
     def _stop(self, reason: str) -> None:
         self._watchdog.dismiss()  # first: it would start the run again

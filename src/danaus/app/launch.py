@@ -60,12 +60,13 @@ class Launched:
 
         Raises:
             DanausError: What ended it.
+            OSError: The machine did not let it go on.
         """
         try:
             result: RunResult | None = self._future.get(timeout=_STOP_LIMIT_S)
             return result
         except ActorError as error:
-            if isinstance(error.__cause__, DanausError):
+            if isinstance(error.__cause__, DanausError | OSError):
                 raise error.__cause__ from None
             raise
 
@@ -155,8 +156,11 @@ def run_training(order: RunOrder, *, console: Console) -> int:
     narrator = Narrator(folder, settings.replica_ids, progress, skip_past=order.resume)
     with StopSignals(detached=settings.detached) as signals:
         run = Launched("run", order)
-        with progress:
-            watch([run], narrator.poll, signals=signals, progress=progress)
+        try:
+            with progress:
+                watch([run], narrator.poll, signals=signals, progress=progress)
+        except OSError as error:
+            raise error if folder.is_there() else folder.removed() from None
         try:
             result = None if signals.hurried else run.result()
         except ActorError:

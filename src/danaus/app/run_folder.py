@@ -151,6 +151,16 @@ class RunFolder:
     def __exit__(self, *_: object) -> None:
         self.release()
 
+    def is_there(self) -> bool:
+        """Tell whether the folder still is that of a run; anyone may remove it."""
+        return self.config_path.is_file()
+
+    def removed(self) -> ConfigError:
+        """Return what is said where it is not there any more."""
+        what = f"run folder {self.path} was removed while its run went on"
+        needed = "journal, ledgers and checkpoints went with it; its processes are ended"
+        return ConfigError(what, needed, "start it anew")
+
     # -- where things lie ------------------------------------------------------------------
 
     @property

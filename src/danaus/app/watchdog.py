@@ -7,11 +7,13 @@ that finds it gone starts another (``watchdog_keeper``).
 
 Invariants:
     P-4: it starts nothing while a controller holds the run's folder, nothing once the run is over,
-    and no more often than the run's restarts allow (OTP's words).
+    and no more often than the run's restarts allow (OTP's words), whoever watches: what was used of
+    them is on the disk before a controller is started.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -20,8 +22,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from danaus.actor.boot import command
-from danaus.actor.restart import RestartBudget
+from danaus.actor.restart import Restart, RestartBudget
 from danaus.app.events import Event
 from danaus.app.run_folder import RunFolder
 from danaus.app.run_lock import RunLock, found_holder
@@ -30,9 +34,12 @@ from danaus.core import journal
 from danaus.core.clock import Deadline
 from danaus.core.errors import DanausError, RunFolderBusy
 from danaus.core.journal import Journal
+from danaus.core.whole_file import WholeFile
 
 WATCHDOG_LOCK = "watchdog.lock"
 """In the run folder's ``control``: held by the living watchdog, which it names."""
+_USED = "watchdog.json"
+"""Beside it: when a controller was started again that may still count."""
 _BEGIN_LIMIT_S = 60.0
 _LOOK_S = 0.05
 _SLICE_S = 60.0
@@ -55,9 +62,12 @@ class Watchdog:
 
     def run(self) -> None:
         """Watch until the run is over, or its controller ends too often."""
-        while self._is_there():
+        while self._folder.is_there():
             how = self._until_gone()
-            if not self._is_there() or is_over(journal.read(self._folder.journal_path)):
+            # Who removes the folder wants nothing of the run any more.
+            if not self._folder.is_there():
+                return
+            if is_over(journal.read(self._folder.journal_path)):
                 return
             time.sleep(_PAUSE_S)
             if RunLock(self._folder.path).is_free and not self._start_again(how):
@@ -69,17 +79,13 @@ class Watchdog:
         if controller is None:
             return "no controller is alive" + (f": {self._reaped()}" if self._child else "")
         try:
-            while not controller.ends_within(_SLICE_S) and self._is_there():
+            while not controller.ends_within(_SLICE_S) and self._folder.is_there():
                 pass
         finally:
             controller.close()
         ended = f"the controller (pid {controller.pid}) has ended"
         is_child = self._child is not None and self._child.pid == controller.pid
         return f"{ended}: {self._reaped()}" if is_child else ended
-
-    def _is_there(self) -> bool:
-        """Tell whether the run's folder is; who removes it wants nothing of the run any more."""
-        return self._folder.config_path.is_file()
 
     def _reaped(self) -> str:
         child, self._child = self._child, None
@@ -142,7 +148,23 @@ def main() -> None:
         sys.stderr.write(f"{error}\n")
         sys.exit(2)
     with Journal(folder.journal_path) as record:
-        Watchdog(folder, RestartBudget(policy), record).run()
+        Watchdog(folder, budget_of(folder, policy), record).run()
+
+
+def budget_of(folder: RunFolder, policy: Restart) -> RestartBudget:
+    """Return what is left of the restarts, whichever watchdog has used the others."""
+    file = WholeFile(folder.control / _USED)
+
+    def write(past: tuple[float, ...]) -> None:
+        with contextlib.suppress(OSError):  # without room a run is better watched than counted
+            file.write(msgspec.json.encode(past))
+
+    try:
+        past = msgspec.json.decode(file.read(), type=list[float])
+    except (OSError, msgspec.DecodeError):  # the first watchdog, or somebody else's file
+        past = []
+    now = time.monotonic()  # begins anew with the machine: what lies ahead counts as of now
+    return RestartBudget(policy, [min(each, now) for each in past], on_use=write)
 
 
 if __name__ == "__main__":
