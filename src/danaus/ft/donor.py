@@ -6,7 +6,7 @@ Owns the connection and what is owed over it; which chunk is asked of whom is ``
 from __future__ import annotations
 
 import select
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from danaus.collectives.dialling import PendingDial
@@ -22,8 +22,10 @@ from danaus.ft.manifest import (
 from danaus.wire.address import Address
 from danaus.wire.secret import Secret
 
-WINDOW_BYTES = 4 << 20
-WINDOW_CHUNKS = 64
+MOST_BYTES = 4 << 20
+MOST_CHUNKS = 64
+"""What is asked for at once at most, and again when no more than that is owed: a donor never waits
+until a learner has taken all that it has sent."""
 _REFUSAL_LIMIT_BYTES = 64
 _NOTHING = memoryview(b"")
 
@@ -63,6 +65,7 @@ class Donor:
         self._dial: PendingDial | None = None
         self._lane: Lane | None = None
         self._owed: dict[int, int] = {}  # chunk -> bytes
+        self._owed_bytes = 0
         self.described = False
         self.was_connected = False
         self.num_failures = 0
@@ -103,24 +106,35 @@ class Donor:
     @property
     def has_room(self) -> bool:
         """Tell whether it can be asked for more."""
-        owed_bytes = sum(self._owed.values())
-        return self.described and owed_bytes < WINDOW_BYTES and len(self._owed) < WINDOW_CHUNKS
+        little = self._owed_bytes <= MOST_BYTES and len(self._owed) <= MOST_CHUNKS
+        return self.described and little
 
     @property
     def owes(self) -> bool:
         """Tell whether chunks were asked for that have not come."""
         return bool(self._owed)
 
-    def ask(self, index: int, num_bytes: int, now: float) -> None:
-        """Ask for a chunk."""
+    def ask(self, first: int, sizes: Sequence[int], now: float) -> None:
+        """Ask for chunks in a row.
+
+        Args:
+            first: Number of the first.
+            sizes: Bytes of each.
+            now: When that is.
+
+        Raises:
+            PeerLost: The connection is gone.
+        """
         if not self._owed:
             self.heard_at = now
-        self._owed[index] = num_bytes
+        self._owed |= {first + at: num_bytes for at, num_bytes in enumerate(sizes)}
+        self._owed_bytes += sum(sizes)
         assert self._lane is not None  # has_room said so
-        self._lane.send(Outgoing(Kind.WANT, 0, index, _NOTHING))
+        self._lane.send(Outgoing(Kind.WANT, len(sizes), first, _NOTHING))
+        self._lane.push()
 
     def advance(self, clock: Callable[[], float]) -> None:
-        """Go as far as the socket lets.
+        """Go as far as the socket lets, or until more can be asked for.
 
         Args:
             clock: Where ``heard_at`` comes from.
@@ -136,6 +150,8 @@ class Donor:
         if self._lane is not None:
             while self._lane.pull(self):
                 self.heard_at = clock()
+                if self.has_room and not self._lane.pending:
+                    break  # more is asked for before the rest of what came is taken
             self._lane.push()
 
     def close(self) -> list[int]:
@@ -146,7 +162,7 @@ class Donor:
             self.num_wire_bytes += self._lane.num_bytes_received
             self._lane.close()
         self._dial, self._lane, self.described = None, None, False
-        owed, self._owed = sorted(self._owed), {}
+        owed, self._owed, self._owed_bytes = sorted(self._owed), {}, 0
         return owed
 
     # -- what the lane asks -------------------------------------------------------------------
@@ -170,7 +186,9 @@ class Donor:
 
     def take(self, lane: Lane, header: Header) -> None:
         if header.kind == Kind.CHUNK:
-            self.num_bytes += self._owed.pop(header.piece)
+            num_bytes = self._owed.pop(header.piece)
+            self._owed_bytes -= num_bytes
+            self.num_bytes += num_bytes
             self._taker.arrived(self, header.piece)
         elif header.kind == Kind.REFUSED:
             current = self._words.decode(errors="replace")

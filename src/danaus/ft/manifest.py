@@ -16,7 +16,7 @@ from torch import Tensor
 from danaus.collectives.tensor_bytes import local_shard
 from danaus.core.errors import FrameDamaged
 
-HELLO_PREFIX = b"danaus state 3\n"
+HELLO_PREFIX = b"danaus state 4\n"
 CHUNK_BYTES = 1 << 20
 MANIFEST_LIMIT_BYTES = 64 << 20
 

@@ -68,13 +68,14 @@ class _Learner:
     def place(self, lane: Lane, header: Header) -> memoryview | None:
         if header.kind != Kind.WANT or header.length:
             raise lane.damaged(f"kind {header.kind} is no request")
-        if header.piece >= len(self.snapshot.chunks):
-            raise lane.damaged(f"chunk {header.piece} of {len(self.snapshot.chunks)}")
+        if header.piece + header.slot > len(self.snapshot.chunks):
+            asked = f"{header.slot} chunks from number {header.piece}"
+            raise lane.damaged(f"{asked} of {len(self.snapshot.chunks)}")
         return memoryview(bytearray())
 
     def take(self, lane: Lane, header: Header) -> None:
-        payload = self.snapshot.chunk_bytes(header.piece)
-        lane.send(Outgoing(Kind.CHUNK, 0, header.piece, payload))
+        for index in range(header.piece, header.piece + header.slot):
+            lane.send(Outgoing(Kind.CHUNK, 0, index, self.snapshot.chunk_bytes(index)))
         if not self._served:
             self._served = True
             if self.snapshot.on_served is not None:

@@ -33,7 +33,7 @@ from danaus.core.errors import (
     StaleQuorum,
     TransferFailed,
 )
-from danaus.ft.donor import Donor
+from danaus.ft.donor import MOST_BYTES, MOST_CHUNKS, Donor
 from danaus.ft.manifest import Chunk, Manifest, TensorFacts, Wanted, cut, difference, facts_of
 from danaus.wire.address import Address
 from danaus.wire.secret import Secret
@@ -191,9 +191,28 @@ class Fetch:
             asked = False
             for donor in self._donors:
                 if self._pending and donor.has_room:
-                    index = self._pending.popleft()
-                    donor.ask(index, len(self.target(index)), now)
+                    first, sizes = self._next_run()
+                    self._attempt(donor, functools.partial(donor.ask, first, sizes, now))
                     asked = True
+
+    def _next_run(self) -> tuple[int, list[int]]:
+        """Take the next chunks in a row that one donor is asked for; return the first, and sizes.
+
+        Towards the end they are few, so that all donors end together.
+        """
+        num_open = sum(donor.is_open for donor in self._donors)
+        most = min(MOST_CHUNKS, max(1, len(self._pending) // (2 * num_open)))
+        first = self._pending.popleft()
+        sizes = [len(self.target(first))]
+        num_bytes = sizes[0]
+        while self._pending and len(sizes) < most and self._pending[0] == first + len(sizes):
+            size = len(self.target(self._pending[0]))
+            if num_bytes + size > MOST_BYTES:
+                break
+            num_bytes += size
+            sizes.append(size)
+            self._pending.popleft()
+        return first, sizes
 
     def _wait(self, deadline: Deadline) -> None:
         """Wait until a donor can go on, then let it; give up those that stay silent."""

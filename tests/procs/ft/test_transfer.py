@@ -27,7 +27,9 @@ from danaus.core.errors import (
     StaleQuorum,
     TransferFailed,
 )
+from danaus.ft.donor import MOST_CHUNKS
 from danaus.ft.manifest import Wanted
+from danaus.ft.snapshot import Snapshot
 from danaus.ft.transfer import Fetch
 from danaus.testing.groups import Member, soon
 from danaus.wire.address import Address
@@ -204,6 +206,35 @@ def test_whoever_has_a_closed_server_may_go_on_using_it(donors, secret):
     site.server.publish(6, state())
     site.server.withdraw(5, 6)
     site.close()
+
+
+def test_a_donor_is_asked_for_more_before_all_that_it_sent_is_taken(donors, secret, monkeypatch):
+    (site,) = donors(1)
+    named = {f"{n:03}": torch.full((8,), float(n)) for n in range(12 * MOST_CHUNKS)}
+    site.server.publish(5, named)
+    both, more = threading.Event(), threading.Event()
+    num_asked = num_taken = 0
+    chunk_bytes = Snapshot.chunk_bytes
+
+    def serve(snapshot, index):
+        nonlocal num_asked
+        num_asked += 1
+        if num_asked >= 2 * MOST_CHUNKS:
+            (both if num_asked == 2 * MOST_CHUNKS else more).set()
+        return chunk_bytes(snapshot, index)
+
+    def take(_):
+        nonlocal num_taken
+        num_taken += 1
+        if num_taken == 1:
+            assert both.wait(20)
+        elif num_taken == 2 * MOST_CHUNKS:
+            assert more.wait(20), "the donor has nothing to do"
+
+    monkeypatch.setattr(Snapshot, "chunk_bytes", serve)
+    into = empty_like(named)
+    fetch(addresses([site]), secret, 5, into=into, deadline=soon(60), on_bytes=take)
+    assert same(into, named)
 
 
 def test_serving_is_told_once_for_each_learner(donors, secret):
