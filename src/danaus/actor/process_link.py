@@ -175,7 +175,7 @@ class ProcessLink(Link):
         self._flush_all()
 
     def _flush_by_io(self) -> None:
-        self._io_will_flush = False
+        self._corked = self._io_will_flush = False
         self._flush_all()
 
     def _flush_all(self) -> None:
