@@ -15,6 +15,7 @@ from collections.abc import Callable
 from tests.simulation.campaigns import campaign
 from tests.simulation.chaos import run_chaos
 from tests.simulation.engine import Violation
+from tests.simulation.lease_world import run_leased
 from tests.simulation.plans import random_plan
 from tests.simulation.world import run
 
@@ -27,6 +28,11 @@ MOST_SHOWN = 20
 def schedule(seed: int) -> str:
     """Run one random schedule; return what is wrong with it, nothing if all is well."""
     return _told(lambda: run(random_plan(seed)))
+
+
+def leased(seed: int) -> str:
+    """Run one random schedule of two candidates that agree by a lease, likewise."""
+    return _told(lambda: run_leased(random_plan(seed)))
 
 
 def campaign_of(seed: int) -> str:
@@ -44,7 +50,11 @@ def _told(act: Callable[[], object]) -> str:
 
 def main() -> int:
     options = _options()
-    kinds = ((schedule, options.schedules, CHUNK), (campaign_of, options.campaigns, 1))
+    kinds = (
+        (schedule, options.schedules, CHUNK),
+        (leased, options.leased, CHUNK),
+        (campaign_of, options.campaigns, 1),
+    )
     failures = 0
     with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
         for act, number, chunk in kinds:
@@ -66,6 +76,7 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--schedules", type=int, default=100_000)
+    parser.add_argument("--leased", type=int, default=20_000)
     parser.add_argument("--campaigns", type=int, default=2000)
     parser.add_argument("--first", type=int, default=FIRST, help="the first seed")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())

@@ -29,6 +29,7 @@ from danaus.core.lifeline import arm_lifeline, open_lifeline
 NAME = "undisturbed"
 _NICENESS = 5
 _LOOK_S = 0.2
+_HANG_LIMIT_S = 600.0
 
 
 class Undisturbed:
@@ -84,6 +85,16 @@ class Undisturbed:
             os.close(fd)
 
 
+def alone(settings: RunConfig, path: Path) -> RunConfig:
+    """Return the settings of a run of one replica that nothing is done to.
+
+    Faults beside it keep the machine busy: that is no reason to take it for hung.
+    """
+    return dataclasses.replace(
+        settings, replicas=1, hosts=(), run_dir=path, hang_limit_s=_HANG_LIMIT_S
+    )
+
+
 class OneReplica:
     """Train a run's settings as a run of one replica, from now on; close it.
 
@@ -93,8 +104,7 @@ class OneReplica:
     """
 
     def __init__(self, settings: RunConfig, path: Path) -> None:
-        alone = dataclasses.replace(settings, replicas=1, hosts=(), run_dir=path)
-        self._folder = RunFolder.create(path, alone)
+        self._folder = RunFolder.create(path, alone(settings, path))
         self._folder.release()
         self._controller = Controller(self._folder, self._folder.log_path("controller"))
         fast_path(path).touch()

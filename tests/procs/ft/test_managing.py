@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 from tests.procs.ft.managed_replicas import Replica, Service, all_step, in_step
@@ -254,6 +256,34 @@ def test_each_kind_of_call(replicas):
     for rank, result in enumerate(results):
         assert result == ([1.0], [3, 30], 1.0, [2.0] * 5, 2, [1.0 + 10 * rank] * 2, [0, 1, 2],
                           [[2.0] * 4, [1.0] * 4, [0.0] * 4][rank])  # fmt: skip
+
+
+def test_after_an_error_each_kind_of_call_completes_and_does_nothing(replicas):
+    made = replicas(a=1.0, b=1.0)
+
+    def act(replica):
+        manager, rank = replica.manager, "ab".index(replica.name)
+        manager.start_quorum()
+        if rank == 0:
+            manager.report_error(ValueError("no good batch"))
+        tensors = [torch.full((2,), 3.0 + rank) for _ in range(4)]
+        mean, said, mine, ring = tensors
+        gathered, done = manager.allgather(torch.tensor([rank]))
+        pending = [
+            manager.allreduce(mean),
+            manager.broadcast(said, root=1),
+            manager.reduce_scatter(mine, [torch.ones(2), torch.ones(2)]),
+            manager.send(torch.ones(2), dst=1 - rank),
+            manager.recv(ring, src=1 - rank),
+        ]
+        if rank == 0:  # the other waits in vain, and learns from that
+            assert all(each.wait(30.0) for each in (*pending, done))
+            assert [each.tolist() for each in tensors] == [[3.0] * 2] * 4
+            assert not gathered
+        return manager.should_commit()
+
+    assert together(*(functools.partial(act, each) for each in made)) == [False, False]
+    assert all_step(*made) == [True, True]
 
 
 def test_calls_of_different_sizes_end_the_step_and_not_the_run(replicas):

@@ -18,6 +18,7 @@ from danaus.app.settings import (
     fleet_of,
     saved,
 )
+from danaus.app.undisturbed import alone
 from danaus.core.config import load, toml_text
 from danaus.core.errors import ConfigError
 from danaus.train.config import StepConfig
@@ -109,3 +110,11 @@ def test_what_faults_can_hit_are_the_replicas_that_the_runs_folder_names(tmp_pat
     write_crew(folder.control, CrewRecord((0, 2, 3, 4)))
     assert fleet_of(saved(folder), folder).places == (0, 2, 3, 4)
     folder.release()
+
+
+def test_the_run_that_a_campaign_is_held_against_is_not_hung_because_the_machine_is_busy(
+    tmp_path: Path,
+) -> None:
+    struck = RunConfig(replicas=3, hang_limit_s=3.0, run_dir=tmp_path / "run")
+    beside = alone(struck, tmp_path / "undisturbed")
+    assert (beside.replicas, beside.hang_limit_s) == (1, 600.0)
