@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,15 +17,29 @@ from danaus.ft import Manager
 from danaus.testing.groups import together
 
 SOURCE = Path(__file__).parents[3] / "src"
+START_LIMIT_S = 50.0
 
 
 class Service:
-    """A quorum service of a folder; ``end`` it before the next one of the same folder."""
+    """A quorum service of a folder that listens; ``end`` it before the next one of that folder.
+
+    How long it takes to start is the machine's business, not that of what replicas are given.
+    """
 
     def __init__(self, folder: Path, *options: str) -> None:
-        command = [sys.executable, "-m", "danaus.quorum.service", f"--run={folder}", *options]
-        environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
+        ready, theirs = os.pipe()
+        words = (f"--run={folder}", f"--ready-fd={theirs}", *options)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "danaus.quorum.service", *words],
+            stdin=subprocess.PIPE,
+            pass_fds=(theirs,),
+            env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        )
+        os.close(theirs)
+        with open(ready) as said:
+            if not (select.select([said], [], [], START_LIMIT_S)[0] and said.readline()):
+                self.kill()
+                raise AssertionError("the quorum service did not come to listen")
 
     def end(self) -> None:
         self.process.communicate(timeout=30.0)
