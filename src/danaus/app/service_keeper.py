@@ -36,6 +36,7 @@ from danaus.wire.session import open_session
 _GREET_EVERY_S = 1.0
 _GREET_LIMIT_S = 3.0
 _START_LIMIT_S = 10.0
+_MAX_START_LIMIT_S = 160.0
 _RESTART_AFTER_S = 0.05
 _RESTART_LIMIT_S = 2.0
 _SHORT_LIFE_S = 2.0
@@ -72,6 +73,7 @@ class ServiceKeeper:
         self._address = Address.unix(folder.sockets() / "quorum")
         self._lifeline: tuple[int, int] | None = None
         self._hold_restart_s = 0.0
+        self._start_limit_s = _START_LIMIT_S
         self._adopts = False
 
     @property
@@ -312,22 +314,29 @@ class ServiceKeeper:
         return command if self._heal else [*command, "--no-heal"]
 
     async def _greet(self, process: Child) -> None:
-        """Kill a service that lives and does not answer; training has gone on meanwhile."""
+        """Kill a service that lives and does not answer; training has gone on meanwhile.
+
+        One that has never answered may have been too slow to start on a machine that does much
+        else: the next is given twice the time.
+        """
         secret = Secret.load(self._folder.secret_path)
         address = advertised(self._address, Address.tcp("127.0.0.1", 9))
-        limit_s = _START_LIMIT_S
+        limit_s, starts = self._start_limit_s, True
         while True:
             try:
                 session = await open_session(address, secret, open_limit_s=limit_s)
             except DanausError as error:
                 self._journal.record(Event.SERVICE_SILENT, pid=process.pid, reason=str(error))
                 _kill(process)
+                if starts:
+                    self._start_limit_s = min(2 * limit_s, _MAX_START_LIMIT_S)
                 return
             except OSError:  # of this process (no descriptor left): it tells nothing of the service
                 await asyncio.sleep(_GREET_EVERY_S)
                 continue
             await session.close()
-            limit_s = _GREET_LIMIT_S
+            limit_s, starts = _GREET_LIMIT_S, False
+            self._start_limit_s = _START_LIMIT_S
             await asyncio.sleep(_GREET_EVERY_S)
 
 
