@@ -49,6 +49,7 @@ lint: $(TEST_STAMP)
 nightly: $(TEST_STAMP) ## The slow tests, those that hold time limits, simulations, and a thousand faults on one run
 	$(BIN)/python -m pytest -m "(slow or strict) and not gpu" $(ARGS)
 	$(BIN)/python -m tests.simulation.many --schedules $(SCHEDULES)
+	$(BIN)/python tools/fuzz.py
 	$(BIN)/danaus bench campaign --faults 1000
 	[ "$$(id -u)" != 0 ] || $(BIN)/danaus bench campaign --faults 300 --hosts 3 --ranks 2
 
