@@ -33,7 +33,7 @@ def member_names(num: int) -> list[str]:
     return [f"{letter}/0#0" for letter in "abcdefgh"[:num]]
 
 
-def plan_shares(num_shares: int) -> ReductionPlan:
+def plan_one_leaf_each(num_shares: int) -> ReductionPlan:
     """Return the plan of a plain sum: each of ``num_shares`` members brings one leaf."""
     return plan_reduction(num_shares, tuple(range(i, i + 1) for i in range(num_shares)))
 

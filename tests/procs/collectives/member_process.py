@@ -12,7 +12,7 @@ from danaus.collectives.forming import Rendezvous
 from danaus.collectives.meeting import MeetingPoint
 from danaus.collectives.socket_group import SocketGroup
 from danaus.core.clock import Deadline
-from danaus.testing.groups import plan_shares
+from danaus.testing.groups import plan_one_leaf_each
 from danaus.wire.address import Address
 from danaus.wire.blocking import PeerListener
 from danaus.wire.secret import Secret
@@ -36,7 +36,7 @@ def main():
     group.form(Deadline.after(20))
     say("formed")
     value, out = torch.ones(NUM_ELEMENTS), torch.empty(NUM_ELEMENTS)
-    plan, rounds = plan_shares(len(members)), 0
+    plan, rounds = plan_one_leaf_each(len(members)), 0
     for command in sys.stdin:
         while command.strip():
             if command.strip() == "vote":

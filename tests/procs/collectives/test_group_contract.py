@@ -9,7 +9,7 @@ import torch
 from danaus.collectives.folding import LeafFolder
 from danaus.collectives.tree import Node, assign, height, plan_nodes, plan_reduction
 from danaus.core.errors import ConfigError, DeadlinePassed, ExchangeAborted, PeerLost
-from danaus.testing.groups import Member, member_names, plan_shares, soon, together
+from danaus.testing.groups import Member, member_names, plan_one_leaf_each, soon, together
 
 # A vector that no socket buffer takes at once.
 LARGE = 3_000_001
@@ -91,7 +91,7 @@ def test_members_without_leaves_get_the_sum(group_of):
 def test_a_large_vector_arrives_whole(group_of):
     groups = group_of(2)
     leaves = leaves_of(2, LARGE)
-    outs = reduce_all(groups, plan_shares(2), [[leaves[0]], [leaves[1]]], LARGE)
+    outs = reduce_all(groups, plan_one_leaf_each(2), [[leaves[0]], [leaves[1]]], LARGE)
     assert all(torch.equal(out, leaves[0] + leaves[1]) for out in outs)
 
 
@@ -99,7 +99,7 @@ def test_subsets_reduce_side_by_side_and_votes_go_to_all(group_of):
     """Two replicas of two ranks: each rank reduces with its peer, all four vote."""
     groups = group_of(4)
     names = member_names(4)
-    plan = plan_shares(2)
+    plan = plan_one_leaf_each(2)
 
     def step(i):
         subset = [names[i % 2], names[i % 2 + 2]]
@@ -167,7 +167,7 @@ def test_abort_releases_a_waiter_whose_peer_never_reads(group_of, what):
     started = threading.Event()
     groups = group_of(3, on_collective=lambda number: started.set())
     calls = {
-        "reduce": stuck(groups[0], plan_shares(3)),
+        "reduce": stuck(groups[0], plan_one_leaf_each(3)),
         "vote": functools.partial(groups[0].exchange_small, b"vote", deadline=soon()),
     }
     member = Member(calls[what])
@@ -192,7 +192,7 @@ def test_abort_before_an_exchange_ends_it_at_once(group_of):
 
 def test_a_member_that_leaves_takes_its_peers_along(group_of):
     groups = group_of(3)
-    member = Member(stuck(groups[0], plan_shares(3)))
+    member = Member(stuck(groups[0], plan_one_leaf_each(3)))
     groups[1].close()
     ended = member.outcome()
     assert isinstance(ended, PeerLost)
@@ -237,7 +237,7 @@ def test_exchanges_are_counted(group_of):
     groups[0].exchange_small(b"", deadline=soon())
     out = torch.empty(3)
     groups[0].reduce_tree(
-        [torch.ones(3)], out, plan=plan_shares(1), subset=groups[0].names, deadline=soon()
+        [torch.ones(3)], out, plan=plan_one_leaf_each(1), subset=groups[0].names, deadline=soon()
     )
     assert seen == [1, 2]
 
@@ -245,7 +245,7 @@ def test_exchanges_are_counted(group_of):
 def test_arguments_that_do_not_fit_are_refused(group_of):
     group = group_of(1)[0]
     one = functools.partial(
-        group.reduce_tree, plan=plan_shares(1), subset=group.names, deadline=soon()
+        group.reduce_tree, plan=plan_one_leaf_each(1), subset=group.names, deadline=soon()
     )
     out = torch.empty(3)
     for partials, target in (
@@ -260,5 +260,5 @@ def test_arguments_that_do_not_fit_are_refused(group_of):
     with pytest.raises(ConfigError):
         group.exchange_small(b"x" * (1 << 21), deadline=soon())
     with pytest.raises(ConfigError):
-        group.reduce_tree([], out, plan=plan_shares(2), subset=["a", "b"], deadline=soon())
+        group.reduce_tree([], out, plan=plan_one_leaf_each(2), subset=["a", "b"], deadline=soon())
     assert group.exchange_small(b"fine", deadline=soon()) == {group.me: b"fine"}

@@ -20,7 +20,15 @@ from danaus.core.errors import (
     PeerLost,
     StaleQuorum,
 )
-from danaus.testing.groups import Member, Site, form_all, member_names, plan_shares, soon, together
+from danaus.testing.groups import (
+    Member,
+    Site,
+    form_all,
+    member_names,
+    plan_one_leaf_each,
+    soon,
+    together,
+)
 from danaus.wire.address import Address
 from danaus.wire.secret import Secret
 from danaus.wire.stream import Stream
@@ -94,7 +102,7 @@ def reduction(group, num_rounds=1, num_elements=NUM_ELEMENTS):
     def call():
         for _ in range(num_rounds):
             group.reduce_tree(
-                [value], out, plan=plan_shares(2), subset=group.names, deadline=soon()
+                [value], out, plan=plan_one_leaf_each(2), subset=group.names, deadline=soon()
             )
 
     return call
@@ -274,7 +282,7 @@ def test_traffic_is_that_of_a_ring(sites):
     names = member_names(4)
     groups = form_all(sites(4), names)
     num_elements = 400_000
-    plan = plan_shares(4)
+    plan = plan_one_leaf_each(4)
 
     def call(group):
         out = torch.empty(num_elements)
