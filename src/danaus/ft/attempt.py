@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from danaus.collectives.fingerprint import digest
-from danaus.collectives.folding import LeafFolder
+from danaus.collectives.folding import Leaves
 from danaus.core.clock import MonotonicClock
 from danaus.core.errors import ConfigError
 from danaus.ft.audit import Audited
@@ -45,7 +45,7 @@ class Attempt:
         run: range,
         *,
         leaf_size: int,
-        folder: LeafFolder,
+        folder: Leaves,
         stopped: Callable[[int], bool],
         audited: int | None = None,
     ) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from danaus.collectives.fingerprint import digest
 from danaus.collectives.finite import is_finite
-from danaus.collectives.folding import LeafFolder, LeafSum
+from danaus.collectives.folding import LeafFolder, LeafSum, Leaves
 from danaus.collectives.forming import Rendezvous
 from danaus.collectives.group import Group
 from danaus.collectives.meeting import MeetingPoint
@@ -81,7 +81,7 @@ class Crew:
         self._lock = threading.Lock()
         self._group: Group | None = None
         self._epoch: Epoch | None = None
-        self._folder: LeafFolder | None = None
+        self._folder: Leaves | None = None
         self._reduced = torch.empty(0)
         self.digest = ""
         """Of the gradient last reduced."""
@@ -177,7 +177,7 @@ class Crew:
 
     # -- a step ------------------------------------------------------------------------------
 
-    def folder(self, num_elements: int) -> LeafFolder:
+    def folder(self, num_elements: int) -> Leaves:
         """Return the folder of this replica's leaves, begun anew."""
         if self._folder is None:
             make = LeafFolder if self._steps.bits == "exact" else LeafSum
