@@ -9,14 +9,14 @@ from collections import Counter, defaultdict
 import pytest
 
 from danaus.actor.agent_messages import Hello
-from danaus.actor.cast_messages import Cast, DeliverAgain
+from danaus.actor.cast_messages import Cast
 from danaus.actor.casting import Casting
 from danaus.actor.failure import Fault
 from danaus.actor.identity import ProcessRef
 from danaus.actor.links import LocalLink
 from danaus.actor.ordering import HoldBack
 from danaus.actor.process_link import ProcessLink
-from danaus.actor.process_messages import CancelCall, Deliver, Raised
+from danaus.actor.process_messages import CancelCall, Deliver, DeliverAgain, Raised
 from danaus.actor.relays import Relays
 from danaus.actor.session_peer import SessionPeer
 from danaus.actor.targets import Way
@@ -129,7 +129,7 @@ class Host:
             case Cast():
                 self.relays.take(message, parts, peer)
             case DeliverAgain():
-                self.relays.again(message, parts, peer)
+                self.relays.again(message.message, parts, peer)
             case CancelCall():
                 self.relays.cancel(peer, message.call)
             case Deliver():

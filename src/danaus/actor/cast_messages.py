@@ -68,15 +68,3 @@ class Gathered(msgspec.Struct, frozen=True, tag="gathered", array_like=True):
     call: int
     answers: tuple[PointAnswer, ...]
     is_last: bool
-
-
-class DeliverAgain(msgspec.Struct, frozen=True, tag="deliver_again", array_like=True):
-    """As ``Deliver``, of a message that the actor may have had by a ``Cast``."""
-
-    call: int
-    mesh_id: str
-    rank: int
-    incarnation: int
-    sender: str
-    number: int
-    endpoint: str

@@ -17,11 +17,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from danaus.actor.cast_messages import Cast, CastTo, DeliverAgain, Gathered, How, Point, PointAnswer
+from danaus.actor.cast_messages import Cast, CastTo, Gathered, How, Point, PointAnswer
 from danaus.actor.failure import Fault
 from danaus.actor.identity import ProcessRef
 from danaus.actor.links import Link, Parts, Pending
-from danaus.actor.process_messages import Raised
+from danaus.actor.process_messages import Deliver, DeliverAgain, Raised
 from danaus.actor.targets import Way
 from danaus.actor.tree import FAN_OUT, Branch, plan
 
@@ -99,7 +99,7 @@ class Casting:
                 pending.gone("it was out of reach, and what was sent to it is lost", None)
             return
         facts = (mesh_id, rank, incarnation, sender, number, endpoint)
-        call = link.post(lambda call: DeliverAgain(call, *facts), self.parts, pending)
+        call = link.post(lambda call: DeliverAgain(Deliver(call, *facts)), self.parts, pending)
         if self.waiting is not None:
             self.waiting.posted(at, link, call)
 

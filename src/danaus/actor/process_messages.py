@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from danaus.actor.cast_messages import Cast, DeliverAgain, Gathered
+from danaus.actor.cast_messages import Cast, Gathered
 from danaus.wire.codec import Codec
 
 
@@ -65,6 +65,17 @@ class DeliverMany(msgspec.Struct, frozen=True, tag="many", array_like=True):
 
     routes: list[Route]
     messages: list[tuple[int, int, int, bytes]]
+
+
+class DeliverAgain(msgspec.Struct, frozen=True, tag="deliver_again", array_like=True):
+    """A message that the actor may have had by a ``Cast``."""
+
+    message: Deliver
+
+    @property
+    def call(self) -> int:
+        """The call that it is of."""
+        return self.message.call
 
 
 class CancelCall(msgspec.Struct, frozen=True, tag="cancel", array_like=True):

@@ -22,7 +22,6 @@ from typing import Protocol
 from danaus.actor.cast_messages import (
     Cast,
     CastTo,
-    DeliverAgain,
     Gathered,
     How,
     PointAnswer,
@@ -101,14 +100,12 @@ class Relays:
                 self._recent.pop(message, None)
         relay.start(parts)
 
-    def again(self, message: DeliverAgain, parts: Parts, peer: Peer) -> None:
+    def again(self, message: Deliver, parts: Parts, peer: Peer) -> None:
         """Answer, or deliver, what may have been delivered before."""
         key = (message.mesh_id, message.rank, message.sender, message.number)
         found = self._recent.get(key)
         if found is None or not found[0].waits:
-            facts = (message.call, message.mesh_id, message.rank, message.incarnation)
-            again = Deliver(*facts, message.sender, message.number, message.endpoint)
-            self._user.deliver_many([(again, parts)], peer)
+            self._user.deliver_many([(message, parts)], peer)
         elif message.call:
             relay, at = found
             relay.answer_as_well(at, peer, message.call)
