@@ -17,7 +17,6 @@ import contextlib
 import fcntl
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -30,13 +29,12 @@ from danaus.actor.holdings import (
     lines_of,
     replay,
 )
-from danaus.core.clock import Deadline
+from danaus.core.file_lock import take_lock
 
 _LEAST_BYTES = 64 * 1024
 """A file that is shorter is not worth writing anew."""
 _GROWN_BY = 4
 _LOCK_LIMIT_S = 1.0
-_LOOK_S = 0.005
 _MODE = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
 
 
@@ -224,20 +222,10 @@ def _write_all(file: int, data: bytes) -> None:
 @contextlib.contextmanager
 def _locked(file: int) -> Iterator[None]:
     """Hold the file for an instant: two controllers may begin at one moment."""
-    deadline = Deadline.after(_LOCK_LIMIT_S)
-    while not (held := _lock(file)) and not deadline.passed:
-        time.sleep(_LOOK_S)
     # Not to be had: whoever has it was stopped half way.  It will find that it was replaced.
+    held = take_lock(file, limit_s=_LOCK_LIMIT_S)
     try:
         yield
     finally:
         if held:
             fcntl.flock(file, fcntl.LOCK_UN)
-
-
-def _lock(file: int) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True

@@ -12,7 +12,6 @@ Owns the layout below and the lock: one command at a time changes a lab.
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import os
 import shutil
 from collections.abc import Iterator
@@ -24,9 +23,9 @@ import msgspec
 
 from danaus.app.lab_init import write_whole
 from danaus.app.lab_plan import SWITCH, LabPlan, check_name, hosts_file, is_name
-from danaus.app.lab_tools import until
 from danaus.core.clock import Deadline
-from danaus.core.errors import ConfigError
+from danaus.core.errors import ConfigError, DeadlinePassed
+from danaus.core.file_lock import take_lock
 from danaus.wire.secret import Secret
 
 LABS = Path("/run/danaus/labs")
@@ -108,16 +107,11 @@ class LabFolder:
 
     def _locked(self, descriptor: int, deadline: Deadline) -> bool:
         """Take the lock; tell whether the folder is still the one that was opened."""
-
-        def free() -> bool:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return False
-            return True
-
         try:
-            until(free, deadline, f"another command to finish with lab {self.name}")
+            if not take_lock(descriptor, limit_s=deadline.remaining_s()):
+                raise DeadlinePassed(
+                    f"another command to finish with lab {self.name}", deadline.limit_s
+                )
             return os.path.samestat(os.fstat(descriptor), os.stat(self.path))
         except FileNotFoundError:
             return False

@@ -7,18 +7,15 @@ start time.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import time
 from pathlib import Path
 
 from danaus.actor import procfs
 from danaus.actor.found_process import FoundProcess
-from danaus.core.clock import Deadline
 from danaus.core.errors import RunFolderBusy
+from danaus.core.file_lock import take_lock
 
 _END_LIMIT_S = 5.0
-_LOOK_S = 0.01
 
 
 class RunLock:
@@ -53,7 +50,7 @@ class RunLock:
         fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with contextlib.ExitStack() as failing:
             failing.callback(os.close, fd)
-            if not _lock(fd) and not (take_over and self._end_holder(fd)):
+            if not take_lock(fd) and not (take_over and self._end_holder(fd)):
                 raise self._busy()
             failing.pop_all()
         stat = procfs.read_stat(os.getpid())
@@ -83,17 +80,14 @@ class RunLock:
         except FileNotFoundError:
             return True
         try:
-            return _lock(fd)
+            return take_lock(fd)
         finally:
             os.close(fd)
 
     def _end_holder(self, fd: int) -> bool:
         """SIGKILL the controller that holds the lock; tell whether the lock is ours now."""
         procfs.kill_exactly(*self.holder())
-        deadline = Deadline.after(_END_LIMIT_S)
-        while not (held := _lock(fd)) and not deadline.passed:
-            time.sleep(_LOOK_S)
-        return held
+        return take_lock(fd, limit_s=_END_LIMIT_S)
 
     def _busy(self) -> RunFolderBusy:
         pid, started = self.holder()
@@ -113,11 +107,3 @@ class RunLock:
 def found_holder(path: Path) -> FoundProcess | None:
     """Return the living controller of a run folder, None if there is none on this machine."""
     return FoundProcess.find(*RunLock(path).holder())
-
-
-def _lock(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True

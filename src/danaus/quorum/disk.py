@@ -21,18 +21,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import fcntl
 import logging
 import os
 import secrets
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 import xxhash
 
+from danaus.core.file_lock import take_lock
 from danaus.core.whole_file import WholeFile
 from danaus.quorum.events import Saved
 
@@ -122,15 +121,8 @@ class QuorumDisk:
     def _locked(self) -> Iterator[int]:
         """Hold the folder's lock, which the kernel lets go with its holder."""
         with self._unlocked() as file:
-            ends = time.monotonic() + LOCK_LIMIT_S
-            while True:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() > ends:
-                        raise
-                    time.sleep(0.01)
+            if not take_lock(file, limit_s=LOCK_LIMIT_S):
+                raise BlockingIOError(errno.EAGAIN, "another process holds the folder's lock")
             yield file
 
     def save(self, saved: Saved) -> None:
