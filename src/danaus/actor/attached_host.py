@@ -197,7 +197,7 @@ class AttachedHost:
     def _arrived(self, parts: list[bytearray]) -> None:
         message = FROM_HOST.decode(parts[0], str(self.address))
         if isinstance(message, AgentEnded) and message.agent_address == self.ref.agent_address:
-            self._runtime.connections.lose_host(self.ref, f"its agent ended {message.how}")
+            self._runtime.connections.lose_host(self.ref, f"its agent ended: {message.how}")
 
     def _say(self, message: ToHost) -> None:
         if self._session is not None:

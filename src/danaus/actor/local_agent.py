@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import select
-import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -187,9 +186,7 @@ class LocalAgent:
         if isinstance(self._process, FoundProcess):
             return ""  # that only its parent is told
         code = self.exit_code
-        return (
-            f" by {signal.Signals(-code).name}" if code is not None and code < 0 else f" ({code})"
-        )
+        return "" if code is None else f": {procfs.how_ended(code)}"
 
     def _unwatch(self, pidfd: int) -> None:
         if pidfd == self._pidfd >= 0:

@@ -126,14 +126,23 @@ def num_oom_kills() -> int:
     return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)
 
 
+def how_ended(code: int) -> str:
+    """Return the end of a process in words, as in ``exit code 3`` or ``SIGKILL``.
+
+    Args:
+        code: Its exit code; of one that a signal has ended, the signal's number below zero.
+    """
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+
+
 def split_status(wait_status: int | None) -> tuple[int | None, str | None]:
     """Return ``(exit code, name of the signal)``, one of them None; both if it is not known."""
     if wait_status is None:
         return None, None
-    if os.WIFSIGNALED(wait_status):
-        number = os.WTERMSIG(wait_status)
-        try:
-            return None, signal.Signals(number).name
-        except ValueError:
-            return None, f"signal {number}"
-    return os.waitstatus_to_exitcode(wait_status), None
+    code = os.waitstatus_to_exitcode(wait_status)
+    return (code, None) if code >= 0 else (None, how_ended(code))

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from danaus.actor import procfs
 from danaus.actor.agent_messages import TO_AGENT, EndUnattended
 from danaus.actor.identity import job_of
 from danaus.actor.local_agent import HostOptions, LocalAgent
@@ -180,7 +180,7 @@ class HostWork:
         self._unwatch()
         agent.wait(_END_LIMIT_S)
         code = agent.exit_code
-        how = f"by {signal.Signals(-code).name}" if code is not None and code < 0 else f"({code})"
+        how = "nobody knows how" if code is None else procfs.how_ended(code)
         self._on_gone(agent.host.agent_address, how)
 
 

@@ -24,6 +24,7 @@ from typing import Any
 
 import msgspec
 
+from danaus.actor import procfs
 from danaus.actor.boot import command
 from danaus.actor.restart import Restart, RestartBudget
 from danaus.app.events import Event
@@ -90,7 +91,7 @@ class Watchdog:
     def _reaped(self) -> str:
         child, self._child = self._child, None
         code = child.wait(_BEGIN_LIMIT_S) if child is not None else 0
-        return f"signal {-code}" if code < 0 else f"exit code {code}"
+        return procfs.how_ended(code)
 
     def _start_again(self, how: str) -> bool:
         decision = self._budget.decide((0,), 1, time.monotonic())

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 import time
 
 from danaus.actor import procfs
@@ -82,9 +81,7 @@ class WatchdogKeeper:
         finally:
             if isinstance(process, FoundChild):
                 process.close()
-        if code is not None and code < 0:
-            return f"it was ended by {signal.Signals(-code).name}"
-        return "it has ended" if code is None else f"it has ended with exit code {code}"
+        return "it has ended" if code is None else f"it has ended: {procfs.how_ended(code)}"
 
     def _find(self) -> FoundChild | None:
         """Return the living watchdog of this run; one that is stopped would watch nothing."""
