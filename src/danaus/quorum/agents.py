@@ -16,7 +16,13 @@ import functools
 import logging
 from collections.abc import Callable
 
-from danaus.core.errors import AddressRefused, ChannelClosed, DanausError, FrameDamaged
+from danaus.core.errors import (
+    AddressRefused,
+    ChannelClosed,
+    DanausError,
+    FrameDamaged,
+    HandshakeRefused,
+)
 from danaus.quorum.progress import Observation, Quiet
 from danaus.quorum.status import Progress
 from danaus.wire.address import Address
@@ -104,7 +110,11 @@ class HostAgents:
             try:
                 session = await self._open(agent.address)
             except DanausError as error:
-                _log.info("host agent %s is not reached: %s", agent.address, error)
+                # Who is refused once will be: the secrets differ, and the agent's word is missed.
+                refused = isinstance(error, HandshakeRefused) and not agent.is_refused
+                agent.is_refused = agent.is_refused or refused
+                level = logging.WARNING if refused else logging.INFO
+                _log.log(level, "host agent %s is not reached: %s", agent.address, error)
                 await self._look(agent)
                 await asyncio.sleep(PAUSE_S)
                 continue
@@ -166,6 +176,7 @@ class _Agent:
         self.address = address
         self.session: Session | None = None
         self.is_gone = False
+        self.is_refused = False
         self.asked: dict[str, list[ToAgent]] = {}
 
     def ask(self, process_id: str, message: ToAgent) -> None:
@@ -176,7 +187,7 @@ class _Agent:
             self.session.send([TO_AGENT.encode(message)])
 
     def begin(self, session: Session) -> None:
-        self.session, self.is_gone = session, False
+        self.session, self.is_gone, self.is_refused = session, False, False
         for messages in self.asked.values():
             for message in messages:
                 session.send([TO_AGENT.encode(message)])
