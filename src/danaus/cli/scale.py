@@ -27,7 +27,7 @@ class ScaleCommand:
     """
 
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    replicas: int = 0
+    replicas: Annotated[int, tyro.conf.arg(help_behavior_hint="(required)")] = 0
 
     def __post_init__(self) -> None:
         if self.replicas < 1:
