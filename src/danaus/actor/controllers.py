@@ -14,8 +14,7 @@ from danaus.actor.endpoints import Actor, endpoint
 from danaus.actor.failure import MeshFailure
 from danaus.actor.future import Future
 from danaus.actor.here import this_proc
-from danaus.actor.hosting import CONTROLLERS
-from danaus.actor.identity import ProcessRef
+from danaus.actor.identity import CONTROLLERS, ProcessRef
 from danaus.actor.process_runtime import get_runtime
 from danaus.core.errors import ConfigError
 from danaus.core.extent import Extent

@@ -12,11 +12,11 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Protocol
 
-from danaus.actor.cast_messages import Cast, DeliverAgain
+from danaus.actor.cast_messages import Cast
 from danaus.actor.cell import ActorCell, CellHost
 from danaus.actor.contexts import Context, ProcessInfo
 from danaus.actor.failure import Fault
-from danaus.actor.identity import ProcessRef
+from danaus.actor.identity import CONTROLLERS, ProcessRef
 from danaus.actor.links import Link, LocalLink, Parts, Peer
 from danaus.actor.loop_thread import LoopThread
 from danaus.actor.portable import packed_exception, packed_fault
@@ -25,6 +25,7 @@ from danaus.actor.process_messages import (
     AdoptActor,
     CancelCall,
     Deliver,
+    DeliverAgain,
     Gone,
     PortRaised,
     PortValue,
@@ -46,8 +47,6 @@ from danaus.actor.supervision_messages import (
 )
 from danaus.core.extent import Extent
 
-CONTROLLERS = "controllers"
-"""The mesh of the actor that knows a job's controllers by name."""
 _EARLY_LIMIT_S = 5.0
 _LOG_FORMAT = "%(levelname)s %(name)s: %(message)s"
 _REMEMBERED = 10_000
@@ -122,7 +121,7 @@ class Hosting:
             case Cast():
                 self._relays.take(message, parts, peer)
             case DeliverAgain():
-                self._relays.again(message, parts, peer)
+                self._relays.again(message.message, parts, peer)
             case PortValue() | PortRaised():
                 self._process.ports.take(message, parts)
             case CancelCall():

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from danaus.core.errors import ConfigError
 from danaus.wire.secret import Secret
 
+CONTROLLERS = "controllers"
+"""The mesh of the actor that knows a job's controllers by name."""
+
 _FORBIDDEN = "/#\0 \n"
 
 
@@ -50,6 +53,11 @@ def job_of(secret: Secret) -> str:
 def process_id(host: str, name: str, rank: int, *, incarnation: int) -> str:
     """Return the name of one process of a mesh."""
     return f"{host}/{name}/{rank}#{incarnation}"
+
+
+def host_name(process_id: str) -> str:
+    """Return the name of the host that a process lives on."""
+    return process_id.partition("/")[0]
 
 
 def check_name(name: str, what: str) -> str:

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from danaus.actor.binding import wanted_binding
+from danaus.actor.columns import table
 from danaus.actor.future import Future
 from danaus.actor.host_endings import shut_down_hosts, stop_procs_on
 from danaus.actor.identity import HostRef, ProcessRef, check_name, process_id
-from danaus.actor.mesh_geometry import Mesh, table
+from danaus.actor.mesh_geometry import Mesh
 from danaus.actor.owned import GRACE_S, OwnedProcs, ProcsTerms
 from danaus.actor.proc_mesh import ProcMesh, names_of
 from danaus.actor.process_runtime import get_runtime

@@ -60,12 +60,3 @@ class Mesh:
 
     def __iter__(self) -> Iterator[Point]:
         return self.points()
-
-
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """Return rows of words as lines, each column as wide as its widest word."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    )

@@ -67,7 +67,3 @@ class Numbering:
     def counter(self, sender: str, receiver: str) -> Iterator[int]:
         """Return what yields the numbers of messages from ``sender`` to ``receiver``, from 1."""
         return self._counters.setdefault((sender, receiver), itertools.count(1))
-
-    def next(self, sender: str, receiver: str) -> int:
-        """Return the number of the next message from ``sender`` to ``receiver``."""
-        return next(self.counter(sender, receiver))

@@ -13,7 +13,7 @@ from danaus.actor import agent_messages as talk
 from danaus.actor.binding import Binding
 from danaus.actor.failure import Fault
 from danaus.actor.future import Future
-from danaus.actor.identity import HostRef, ProcessRef
+from danaus.actor.identity import HostRef, ProcessRef, host_name
 from danaus.actor.links import Link, Parts
 from danaus.actor.log_window import LogWindow
 from danaus.actor.process_messages import (
@@ -352,4 +352,4 @@ def actor_error(message: Raised | PortRaised) -> ActorError:
 
 def host_of(ref: ProcessRef) -> HostRef:
     """Return the host that a process lives on."""
-    return HostRef(ref.process_id.partition("/")[0], ref.agent_address, ref.job)
+    return HostRef(host_name(ref.process_id), ref.agent_address, ref.job)

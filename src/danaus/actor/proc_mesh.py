@@ -9,11 +9,12 @@ from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, overload
 
 from danaus.actor.actor_mesh import ActorMesh, public_refs, stop_owned
+from danaus.actor.columns import table
 from danaus.actor.endpoints import Actor
 from danaus.actor.future import Future
 from danaus.actor.identity import ProcessRef
 from danaus.actor.links import Live
-from danaus.actor.mesh_geometry import Mesh, table
+from danaus.actor.mesh_geometry import Mesh
 from danaus.actor.owned import GRACE_S, OwnedActors, OwnedProcs
 from danaus.actor.process_runtime import get_runtime
 from danaus.actor.restart import Restart

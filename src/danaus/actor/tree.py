@@ -42,11 +42,6 @@ class Branch(Generic[P]):
         """Those that live there or are reached through it."""
         return (*self.points, *(at for each in self.below for at in each.all_points))
 
-    @property
-    def depth(self) -> int:
-        """How often what is sent is sent on, at most, until all have it."""
-        return 1 + max((each.depth for each in self.below), default=0)
-
 
 @functools.lru_cache(maxsize=128)
 def plan(places: tuple[tuple[Hashable, P], ...], fan_out: int = FAN_OUT) -> tuple[Branch[P], ...]:

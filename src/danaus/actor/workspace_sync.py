@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from danaus.actor.attempt import Attempt
 from danaus.actor.endpoints import Actor, endpoint
 from danaus.actor.future import Future
-from danaus.actor.identity import ProcessRef
+from danaus.actor.identity import ProcessRef, host_name
 from danaus.actor.process_runtime import context
 from danaus.actor.value_mesh import ValueMesh
 from danaus.actor.workspace import Store, Workspace, read_workspace, take_up
@@ -127,7 +127,7 @@ def _sync(
     reloaded = ValueMesh(keepers.extent.region(), [future.get() for future in taking])
     for at, tree in trees.items():
         laid_down(at, tree)
-    names = {ref.agent_address: ref.process_id.partition("/")[0] for ref in refs}
+    names = {ref.agent_address: host_name(ref.process_id) for ref in refs}
     sizes = {names[at]: sum(map(len, part.contents.values())) for at, part in sent.items()}
     return Synced(workspace.digest, len(workspace.files), sizes, reloaded)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from danaus.actor.adopting import LeftProcs, Takeover, note
 from danaus.actor.contexts import incarnation_of
+from danaus.actor.identity import host_name
 from danaus.actor.mesh import HostMesh
 from danaus.actor.proc_mesh import ProcMesh
 from danaus.actor.restart import Restart, RestartBudget
@@ -196,7 +197,7 @@ def name_apart(rank: int, replica_id: str) -> str:
 
 def host_place(process_id: str) -> int:
     """Return the place of the host that a process id names: ``host2/...`` is 2."""
-    return int(process_id.partition("/")[0].removeprefix("host"))
+    return int(host_name(process_id).removeprefix("host"))
 
 
 def _inherited(left: LeftProcs) -> Inherited:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 from danaus.actor.failure import MeshFailure
+from danaus.actor.identity import host_name
 from danaus.app.events import Event
 from danaus.app.inheritance import note_name
 from danaus.app.replica_ranks import RankProcess, ReplicaRanks
@@ -41,7 +42,7 @@ class ReplicaRecord:
             note_name(each.procs, self._replica_id, incarnation=each.incarnation, ranks=own)
         known = dict(list(self._folder.addresses().get("adopted", {}).items())[-_ADOPTED:])
         for each in everyone:
-            host = each.process_id.partition("/")[0]
+            host = host_name(each.process_id)
             known[each.process_id] = f"{host}/{self._replica_id}/{each.rank}#{each.incarnation}"
         self._folder.save_addresses(adopted=known)
 

@@ -48,9 +48,9 @@ def test_any_arrival_is_handled_once_and_in_order(order, data):
 
 def test_numbers_count_per_sender_and_receiver():
     numbers = Numbering()
-    assert [numbers.next("s", "r") for _ in range(3)] == [1, 2, 3]
-    assert numbers.next("s", "other") == 1
-    assert numbers.next("t", "r") == 1
+    assert [next(numbers.counter("s", "r")) for _ in range(3)] == [1, 2, 3]
+    assert next(numbers.counter("s", "other")) == 1
+    assert next(numbers.counter("t", "r")) == 1
 
 
 def test_the_usual_case_is_taken_at_once_and_only_that():
