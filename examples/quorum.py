@@ -71,7 +71,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as everything:
         Secret.create(f"{folder}/secret")
         service = ["-m", "danaus.quorum.service", "--folder", f"{folder}/quorum"]
-        service += ["--address", f"unix:{folder}/quorum.sock", "--secret-file", f"{folder}/secret"]
+        service += ["--address", f"unix:{folder}/quorum.sock", "--secret", f"{folder}/secret"]
         everything.enter_context(running(*service, "--expected-replicas", "3"))
 
         def start(name: str, incarnation: int = 0) -> subprocess.Popen[str]:

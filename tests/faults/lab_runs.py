@@ -79,7 +79,7 @@ def run_over(
         Shape(replicas=len(listening), ranks=ranks, leaves=len(listening), steps=steps),
         observers={f"replica-{n}": (pace,) for n in range(len(listening))},
         hosts=listening,
-        hosts_secret=lab.secret_path,
+        secret=lab.secret_path,
         **more,
     )
     with running(run) as going:

@@ -352,7 +352,7 @@ def test_what_lives_on_other_machines_is_adopted_too(controlled, undisturbed, tm
             Shape(replicas=2, leaves=3, steps=120),
             observers={f"replica-{n}": (pace, WaitForDisk()) for n in range(2)},
             hosts=tuple(host.address for host in hosts),
-            hosts_secret=hosts[0].secret,
+            secret=hosts[0].secret,
             detached=True,
             watchdog=False,
         )

@@ -39,7 +39,7 @@ def test_a_run_across_hosts_survives_what_networks_do_to_it(tmp_path, undisturbe
             observers={f"replica-{n}": (pace,) for n in range(SHAPE.replicas)},
             chaos=plan,
             hosts=tuple(lab.plan.listening(host) for host in lab.plan.hosts),
-            hosts_secret=lab.secret_path,
+            secret=lab.secret_path,
         )
         with running(dataclasses.replace(run, labs=tmp_path / "labs")) as going:
             watch = going.watch

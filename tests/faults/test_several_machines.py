@@ -31,7 +31,7 @@ def spread(tmp_path, hosts, shape=SHAPE, **more):
         shape,
         observers={f"replica-{n}": (pace,) for n in range(shape.replicas)},
         hosts=tuple(host.address for host in hosts),
-        hosts_secret=hosts[0].secret,
+        secret=hosts[0].secret,
         **more,
     )
 
@@ -88,7 +88,7 @@ def test_ctrl_c_leaves_the_hosts_waiting_and_nothing_else(tmp_path):
     with machines(tmp_path, 2) as hosts:
         words = ["train", "debug", "--replicas=2", "--run-dir=r", "--steps=100000"]
         words += ["--hosts", ",".join(host.address for host in hosts)]
-        words += [f"--hosts-secret={hosts[0].secret}", "--data=text.txt"]
+        words += [f"--secret={hosts[0].secret}", "--data=text.txt"]
         with Command(tmp_path, *words) as controller:
             controller.wait_until(lambda: told(tmp_path / "r", "quorum_announced") or None)
             started = [pid for host in hosts for pid in host.family[1:]]
@@ -116,7 +116,7 @@ def test_a_detached_run_goes_on_without_its_controller_and_leaves_the_hosts_wait
             "--hosts",
             ",".join(host.address for host in hosts),
         ]
-        with Command(tmp_path, *words, f"--hosts-secret={hosts[0].secret}") as controller:
+        with Command(tmp_path, *words, f"--secret={hosts[0].secret}") as controller:
             controller.wait_until(lambda: told(tmp_path / "r", "quorum_announced") or None)
             watch = RunWatch(RunFolder.open(tmp_path / "r"))
             watch.until_step(3)

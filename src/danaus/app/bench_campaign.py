@@ -169,7 +169,7 @@ def _config(settings: CampaignConfig, path: Path, num_steps: int, *, lab: Lab | 
         parallel=ParallelConfig(shard=settings.ranks),
         replicas=settings.replicas,
         hosts=hosts,
-        hosts_secret=None if lab is None else lab.secret_path,
+        secret=None if lab is None else lab.secret_path,
         run_dir=path,
         hang_limit_s=HANG_LIMIT_S,
         restart=RestartConfig(intensity=1_000_000, period_s=5.0),

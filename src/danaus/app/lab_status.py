@@ -64,7 +64,7 @@ class LabStatus:
                 lines.append(f"  {name}: {count} frames")
         lines += [f"  problem  {problem}" for problem in self.problems]
         listening = ",".join(plan.listening(host.name) for host in self.hosts)
-        return [*lines, f"  join     --hosts {listening} --hosts-secret {self.secret}"]
+        return [*lines, f"  join     --hosts {listening} --secret {self.secret}"]
 
 
 def agent_words(running: Mapping[str, Known]) -> str:

@@ -39,7 +39,7 @@ _MAY_CHANGE = frozenset(
         "hang_limit_s",
         "audit_rate",
         "hosts",
-        "hosts_secret",
+        "secret",
         "bind",
         "host_wait_s",
         "alone_limit_s",

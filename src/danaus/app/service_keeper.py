@@ -203,7 +203,9 @@ class ServiceKeeper:
             await process.wait()
         if found is not None:
             found.close()
-        how = f"exit code {code}" if code is not None else "it was adopted: how is not known here"
+        how = (
+            procfs.how_ended(code) if code is not None else "it was adopted: how is not known here"
+        )
         self._journal.record(
             Event.SERVICE_EXITED,
             pid=process.pid,
@@ -283,7 +285,7 @@ class ServiceKeeper:
             str(self._folder.quorum),
             "--address",
             str(self._address),
-            "--secret-file",
+            "--secret",
             str(self._folder.secret_path),
             "--journal",
             str(self._folder.journal_path),

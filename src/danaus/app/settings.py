@@ -140,7 +140,7 @@ class RunConfig(TrainConfig):
             file system that all of them share, under the same path.
         hosts: Addresses of machines on which "danaus host" waits; none: this machine alone.
             Replica i lives on host i, counted around.
-        hosts_secret: File of the secret that the hosts hold too; none: ~/.danaus/secret.
+        secret: File of the secret that the hosts hold too; none: ~/.danaus/secret.
         bind: Interface, host name or address at which controller and quorum service listen; empty:
             with hosts chosen by asking the route to them, else unix sockets.
         host_wait_s: Seconds after which replicas of a lost host start on another one; none: they
@@ -167,7 +167,7 @@ class RunConfig(TrainConfig):
     replicas: int = 3
     run_dir: Path | None = None
     hosts: tuple[str, ...] = ()
-    hosts_secret: Path | None = None
+    secret: Path | None = None
     bind: str = ""
     host_wait_s: float | None = None
     alone_limit_s: float = 600.0
@@ -186,7 +186,7 @@ class RunConfig(TrainConfig):
     @property
     def shared_secret(self) -> Path:
         """The file of the secret that the hosts hold too."""
-        return (self.hosts_secret or SHARED_SECRET).expanduser().absolute()
+        return (self.secret or SHARED_SECRET).expanduser().absolute()
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -42,7 +42,7 @@ It needs root, and Debian's iproute2 and nftables.
 
 status prints the hosts and the file of their secret as danaus train takes them:
 
-  danaus train debug --hosts tcp:198.18.1.11:7200,... --hosts-secret /run/danaus/labs/lab/secret
+  danaus train debug --hosts tcp:198.18.1.11:7200,... --secret /run/danaus/labs/lab/secret
 
 Delays and rates are the kernel's (netem, tbf) where it has them, and a relay process's elsewhere.
 """

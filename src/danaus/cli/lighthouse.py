@@ -34,7 +34,7 @@ class LighthouseCommand:
         run: Folder in which all processes of a run on this machine meet; made if it is not there.
         folder: Where it keeps its state; none: quorum in the run's folder.
         listen: Where members find it, as in tcp:10.77.0.10:4600; empty: a socket in that folder.
-        secret_file: The job's secret (0600); none: secret in the run's folder.
+        secret: File of the job's secret (0600); none: secret in the run's folder.
         journal: Where each decision is written; none: journal.jsonl in the run's folder.
         ledger: Folder of the run's ledgers; none: ledger beside its state.
         min_replicas: Replicas without which no step is taken.
@@ -67,7 +67,7 @@ class LighthouseCommand:
     run: Path | None = None
     folder: Path | None = None
     listen: str = ""
-    secret_file: Path | None = None
+    secret: Path | None = None
     journal: Path | None = None
     ledger: Path | None = None
     min_replicas: int = _POLICY.min_replicas
@@ -156,22 +156,20 @@ def _limits_of_run(run: object) -> dict[str, Any]:
 
 
 def _secret_file(asked: LighthouseCommand) -> Path:
-    if asked.secret_file is not None:
-        return asked.secret_file
+    if asked.secret is not None:
+        return asked.secret
     if asked.run is None:
-        raise ConfigError(
-            "there is no secret", "", "name it by --secret-file, or a folder by --run"
-        )
+        raise ConfigError("there is no secret", "", "name it by --secret, or a folder by --run")
     return RunFiles(asked.run.absolute()).secret
 
 
 def _options(asked: LighthouseCommand) -> ServiceOptions:
     """Return what the service is started with."""
     files = RunFiles.prepare(asked.run) if asked.run is not None else None
-    if files is None and not (asked.folder and asked.listen and asked.secret_file):
+    if files is None and not (asked.folder and asked.listen and asked.secret):
         raise ConfigError(
             "danaus lighthouse needs a place",
-            "--run FOLDER, or --folder, --listen and --secret-file",
+            "--run FOLDER, or --folder, --listen and --secret",
             "as in: danaus lighthouse --run run --expected-replicas 3",
         )
     folder = asked.folder or (files.quorum if files is not None else Path())

@@ -99,10 +99,10 @@ def read_options(arguments: Sequence[str]) -> ServiceOptions:
         files = RunFiles.prepare(given.run)
         given.folder = given.folder or files.quorum
         given.address = given.address or files.service_address
-        given.secret_file = given.secret_file or files.secret
+        given.secret = given.secret or files.secret
         given.journal = given.journal or files.journal
-    elif not (given.folder and given.address and given.secret_file):
-        parser.error("name the folder of the run (--run), or --folder, --address and --secret-file")
+    elif not (given.folder and given.address and given.secret):
+        parser.error("name the folder of the run (--run), or --folder, --address and --secret")
     quorum = QuorumSettings(
         min_replicas=given.min_replicas,
         expected_replicas=given.expected_replicas,
@@ -119,7 +119,7 @@ def read_options(arguments: Sequence[str]) -> ServiceOptions:
     return ServiceOptions(
         folder=given.folder,
         address=given.address,
-        secret_file=given.secret_file,
+        secret_file=given.secret,
         journal=given.journal,
         ledger=given.ledger or given.folder.parent / "ledger",
         resume=given.resume,
@@ -150,7 +150,7 @@ def _add_places(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run", type=Path, help="folder in which all of the run's processes meet")
     parser.add_argument("--folder", type=Path, help="where it keeps its state")
     parser.add_argument("--address", help="unix:/path or tcp:host:port")
-    parser.add_argument("--secret-file", type=Path, help="the job's secret (0600)")
+    parser.add_argument("--secret", type=Path, help="the job's secret (0600)")
     parser.add_argument("--journal", type=Path, help="the run's journal; without it none is kept")
     parser.add_argument("--ledger", type=Path, help="the run's ledgers (default: beside --folder)")
     parser.add_argument(

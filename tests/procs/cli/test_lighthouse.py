@@ -48,7 +48,7 @@ def test_a_standby_waits_and_leads_once_the_other_has_ended(tmp_path):
         (("--run=run", "--standby", "--resume"), "leave one out"),
         (("--run=run", "--min-replica=2"), "did you mean --min-replicas?"),
         (("--run=run", "again"), "'again' is one argument too many"),
-        (("token",), "name it by --secret-file, or a folder by --run"),
+        (("token",), "name it by --secret, or a folder by --run"),
     ],
 )
 def test_bad_input_is_one_sentence(tmp_path, words, why):

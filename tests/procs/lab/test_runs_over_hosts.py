@@ -27,7 +27,7 @@ def test_a_cut_host_comes_back_and_a_cut_controller_is_not_missed(tmp_path: Path
             SHAPE,
             observers={f"replica-{n}": (pace,) for n in range(SHAPE.replicas)},
             hosts=tuple(f"tcp:{lab.address(host)}:{lab.plan.port}" for host in lab.hosts),
-            hosts_secret=lab.secret_path,
+            secret=lab.secret_path,
         )
         with running(run) as going:
             watch = going.watch

@@ -62,7 +62,7 @@ class ServiceProcess:
         command = [
             sys.executable, "-m", "danaus.quorum.service",
             "--folder", f"{self.folder}/quorum", "--address", self.address,
-            "--secret-file", str(self.secret_file), "--journal", str(self.journal),
+            "--secret", str(self.secret_file), "--journal", str(self.journal),
             *self.options, *more,
         ]  # fmt: skip
         self.process = subprocess.Popen(

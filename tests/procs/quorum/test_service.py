@@ -320,7 +320,7 @@ def test_who_waits_long_says_so_and_why(
 def test_bad_options_are_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
     command = [
         sys.executable, "-m", "danaus.quorum.service", "--folder", str(tmp_path / "q"),
-        "--address", "tcp:nowhere", "--secret-file", str(tmp_path / "none"),
+        "--address", "tcp:nowhere", "--secret", str(tmp_path / "none"),
     ]  # fmt: skip
     ended = subprocess.run(
         command,

@@ -31,7 +31,7 @@ class CandidateProcess:
         self.journal = folder / f"{name}.jsonl"
         self._command = [
             sys.executable, "-m", "danaus.quorum.service", "--folder", str(state),
-            "--address", self.address, "--secret-file", str(folder / "secret"),
+            "--address", self.address, "--secret", str(folder / "secret"),
             "--journal", str(self.journal), "--ledger", str(folder / "ledger"),
             "--lease-s", "2.0", *options,
         ]  # fmt: skip

@@ -106,6 +106,6 @@ def test_a_person_is_told_what_is_cut_slow_and_down():
     for words in (
         "host1 does not reach host2 (7 frames dropped)", "lost to host2: 3 frames", "problem  bad",
         "host2    y  down: danaus lab start brings it back  link: 50 % lost",
-        "--hosts tcp:198.18.1.11:7200,tcp:198.18.1.12:7200 --hosts-secret s",
+        "--hosts tcp:198.18.1.11:7200,tcp:198.18.1.12:7200 --secret s",
     ):  # fmt: skip
         assert words in text

@@ -16,7 +16,7 @@ from .quorum_cases import seat
 
 
 def options(folder: Path, *more: str) -> ServiceOptions:
-    needed = ["--folder", str(folder / "quorum"), "--address", "unix:/s", "--secret-file", "/x"]
+    needed = ["--folder", str(folder / "quorum"), "--address", "unix:/s", "--secret", "/x"]
     return read_options([*needed, *more])
 
 
