@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import os
 import time
@@ -32,6 +33,7 @@ _seconds: dict[str, float] = defaultdict(float)
 _counts: Counter[str] = Counter()
 _slow_units: list[tuple[float, str]] = []
 _started = time.monotonic()
+gc.disable()  # until all is collected: imports leave next to nothing behind
 
 
 def _folder(path: Path) -> str:
@@ -65,6 +67,12 @@ def no_leaks(monkeypatch, _opened_for_good):
 def _nothing_outlives_a_test_of_processes(request):
     if request.path.relative_to(TESTS).parts[0] in WATCHED:
         request.getfixturevalue("no_leaks")
+
+
+def pytest_collection_finish() -> None:
+    """Let the collector look at what tests make only, not again and again at all modules."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
