@@ -119,7 +119,11 @@ class HostAgent:
     def _start_nursery(self) -> None:
         settings = self._settings
         told = nursery_messages.NurserySettings(
-            settings.preload, settings.sys_path, settings.secret_path, self._lifeline_read
+            settings.preload,
+            settings.sys_path,
+            settings.secret_path,
+            self._lifeline_read,
+            settings.spawns,
         )
         path = log_path(settings.run_dir, f"nursery-{settings.host}")
         self._workers.nursery = NurseryClient(

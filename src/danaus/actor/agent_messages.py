@@ -49,6 +49,7 @@ class AgentSettings(msgspec.Struct, frozen=True, omit_defaults=True):
         lifeline_fd: Inherited read end of the controller's lifeline; -1 for none.
         ready_fd: Inherited write end on which the agent says its address; -1 for none.
         lost_limit_s: Seconds for which sessions of owners outlive their connection.
+        spawns: Workers are not forked: each is an interpreter of its own.
     """
 
     host: str
@@ -64,6 +65,7 @@ class AgentSettings(msgspec.Struct, frozen=True, omit_defaults=True):
     lifeline_fd: int = -1
     ready_fd: int = -1
     lost_limit_s: float = 10.0
+    spawns: bool = False
 
 
 # -- to the agent -------------------------------------------------------------------------------

@@ -45,6 +45,7 @@ class HostOptions:
         folder: Private folder on this machine's own disk for agents' folders; None: below
             ``control`` in ``run_dir``.
         lost_limit_s: Seconds for which sessions of owners outlive their connection.
+        spawns: Workers are not forked: each is an interpreter of its own.
     """
 
     run_dir: Path
@@ -55,6 +56,7 @@ class HostOptions:
     bind: Address | None = None
     folder: Path | None = None
     lost_limit_s: float = 10.0
+    spawns: bool = False
 
 
 class LocalAgent:
@@ -262,6 +264,7 @@ class LocalAgent:
             lifeline_fd=lifeline_fd,
             ready_fd=ready_fd,
             lost_limit_s=options.lost_limit_s,
+            spawns=options.spawns,
         )
 
 

@@ -8,12 +8,14 @@ lifeline; without it the workers go on, since the agent is a subreaper and adopt
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import os
 import select
 import signal
 import socket
+import subprocess
 import sys
 import time
 import traceback
@@ -21,6 +23,7 @@ from typing import NoReturn
 
 from danaus.actor import nursery_messages as talk
 from danaus.actor import procfs
+from danaus.actor.boot import command
 from danaus.core.lifeline import arm_lifeline
 from danaus.core.patient_text import patient_text
 from danaus.wire.secret import Secret
@@ -45,6 +48,7 @@ class Nursery:
         arm_lifeline(settings.lifeline_fd)
         self._secret = Secret.load(settings.secret_path)
         self._children: dict[int, tuple[int, str]] = {}  # pidfd -> pid, process id
+        self._spawned: dict[int, subprocess.Popen[bytes]] = {}
         self._poll = select.poll()
         self._poll.register(agent, select.POLLIN)
         self._signals: tuple[int, ...] = ()  # that a worker has to take back
@@ -55,15 +59,11 @@ class Nursery:
         sys.path[:] = [*self._settings.sys_path]
         missing: dict[str, str] = {}
         gc.disable()  # imports leave next to nothing to collect; looking for it takes long
-        for name in dict.fromkeys((*_ALWAYS, *self._settings.preload)):
-            try:
-                importlib.import_module(name)
-            except (ImportError, OSError) as error:  # a library that cannot be loaded, too
-                missing[name] = str(error)
-        missing.pop("uvloop", None)
+        if not self._settings.spawns:
+            missing = load(self._settings)
         gc.freeze()  # the collector of a worker leaves these pages shared
         gc.enable()
-        self._signals = _signals_in_use()
+        self._signals = signals_in_use()
         threads = len(os.listdir("/proc/self/task"))
         self._say(talk.NurseryReady(time.monotonic() - start, threads, missing))
 
@@ -90,17 +90,38 @@ class Nursery:
 
     def _fork(self, spec: talk.WorkerSpec) -> None:
         try:
-            pid = os.fork()
+            pid = self._spawn(spec) if self._settings.spawns else os.fork()
         except OSError as error:
             self._say(talk.ForkFailed(spec.process_id, f"fork: {error.strerror}"))
             return
         if pid == 0:
-            self._become_worker(spec)
+            # Python's own object must not close this number later, when it means another file.
+            self._agent.detach()
+            become_worker(talk.Born(self._settings, spec), self._secret, self._signals)
         pidfd = os.pidfd_open(pid)
         self._children[pidfd] = (pid, spec.process_id)
         self._poll.register(pidfd, select.POLLIN)
         stat = procfs.read_stat(pid)
         self._say(talk.Forked(spec.process_id, pid, stat.started if stat else 0))
+
+    def _spawn(self, spec: talk.WorkerSpec) -> int:
+        """Start a worker where a process must not be forked: as an interpreter of its own."""
+        read, write = os.pipe()
+        try:
+            worker = subprocess.Popen(
+                command("danaus.actor.spawned", str(read)),
+                pass_fds=(read, self._settings.lifeline_fd),
+            )
+        except OSError:
+            os.close(write)
+            raise
+        finally:
+            os.close(read)
+        self._spawned[worker.pid] = worker
+        with open(write, "wb") as pipe, contextlib.suppress(BrokenPipeError):
+            pipe.write(talk.encode(talk.Born(self._settings, spec)))
+            pipe.flush()
+        return worker.pid
 
     def _reap(self, pidfd: int) -> None:
         pid, process_id = self._children.pop(pidfd)
@@ -112,6 +133,8 @@ class Nursery:
         except OSError:
             pass
         _, status = os.waitpid(pid, 0)
+        if pid in self._spawned:  # whose end is known now, as its object must know too
+            self._spawned.pop(pid).returncode = os.waitstatus_to_exitcode(status)
         self._say(talk.Reaped(process_id, pid, status))
 
     def _say(self, message: talk.FromNursery) -> None:
@@ -120,32 +143,43 @@ class Nursery:
         except ConnectionError:
             raise SystemExit(0) from None
 
-    def _become_worker(self, spec: talk.WorkerSpec) -> NoReturn:
-        """Turn the forked child into a worker; never returns into the nursery's own code."""
-        code = 1
+
+def load(settings: talk.NurserySettings) -> dict[str, str]:
+    """Import what workers need; return why what could not be."""
+    missing: dict[str, str] = {}
+    for name in dict.fromkeys((*_ALWAYS, *settings.preload)):
         try:
-            os.setsid()
-            _reset_signals(self._signals)
-            # Python's own object must not close this number later, when it means another file.
-            self._agent.detach()
-            lifeline = arm_lifeline(self._settings.lifeline_fd, whole_group=True)
-            _redirect(spec.log_path)
-            _close_all_but({0, 1, 2, lifeline})
-            code = importlib.import_module("danaus.actor.worker").main(spec, self._secret)
-        except SystemExit as end:
-            code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        finally:
-            if (error := sys.exc_info()[1]) is not None:
-                traceback.print_exception(error)
-            for stream in (sys.stdout, sys.stderr):
-                try:
-                    stream.flush()
-                except (OSError, ValueError):
-                    pass
-            os._exit(code)
+            importlib.import_module(name)
+        except (ImportError, OSError) as error:  # a library that cannot be loaded, too
+            missing[name] = str(error)
+    missing.pop("uvloop", None)
+    return missing
 
 
-def _signals_in_use() -> tuple[int, ...]:
+def become_worker(born: talk.Born, secret: Secret, signals_taken: tuple[int, ...]) -> NoReturn:
+    """Turn a process that was just made into a worker; never returns into its caller's code."""
+    code, spec = 1, born.spec
+    try:
+        os.setsid()
+        _reset_signals(signals_taken)
+        lifeline = arm_lifeline(born.settings.lifeline_fd, whole_group=True)
+        _redirect(spec.log_path)
+        _close_all_but({0, 1, 2, lifeline})
+        code = importlib.import_module("danaus.actor.worker").main(spec, secret)
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    finally:
+        if (error := sys.exc_info()[1]) is not None:
+            traceback.print_exception(error)
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except (OSError, ValueError):
+                pass
+        os._exit(code)
+
+
+def signals_in_use() -> tuple[int, ...]:
     """Return the signals that this process, with what it has imported, ignores or catches."""
     masks = 0
     with open("/proc/self/status") as file:

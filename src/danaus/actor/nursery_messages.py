@@ -43,12 +43,23 @@ class WorkerSpec(msgspec.Struct, frozen=True, tag="fork"):
 
 
 class NurserySettings(msgspec.Struct, frozen=True, tag="settings"):
-    """First words to a new nursery.  ``lifeline_fd`` ends it and its workers with the agent."""
+    """First words to a new nursery.  ``lifeline_fd`` ends it and its workers with the agent.
+
+    ``spawns``: workers are not forked; each is an interpreter of its own that imports for itself.
+    """
 
     preload: tuple[str, ...]
     sys_path: tuple[str, ...]
     secret_path: str
     lifeline_fd: int
+    spawns: bool = False
+
+
+class Born(msgspec.Struct, frozen=True, tag="born"):
+    """First words to a worker that was not forked."""
+
+    settings: NurserySettings
+    spec: WorkerSpec
 
 
 class NurseryReady(msgspec.Struct, frozen=True, tag="ready"):
@@ -90,6 +101,9 @@ MAX_MESSAGE_BYTES = 128 * 1024
 _encoder = msgspec.msgpack.Encoder()
 to_nursery: msgspec.msgpack.Decoder[ToNursery] = msgspec.msgpack.Decoder(ToNursery)
 from_nursery: msgspec.msgpack.Decoder[FromNursery] = msgspec.msgpack.Decoder(FromNursery)
+
+
+born: msgspec.msgpack.Decoder[Born] = msgspec.msgpack.Decoder(Born)
 
 
 def encode(message: Any) -> bytes:

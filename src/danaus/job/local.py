@@ -81,12 +81,15 @@ class LocalJob:
         heartbeat_limit_s: A host whose agent is silent for so many seconds, and then does not
             answer either, is lost (P-2); set it before ``apply``.
         bind: Where everyone listens, as in ``tcp:127.0.0.1:0``; None: unix sockets; likewise.
+        spawns: Whether each worker is an interpreter of its own instead of a fork of its nursery,
+            for platforms and libraries that bear no fork: a start costs the imports; likewise.
         adopts: Whether what an earlier controller has left goes on, where the job is detached; else
             it is ended; likewise.
     """
 
     heartbeat_limit_s: float = 5.0
     adopts: bool = True
+    spawns: bool = not hasattr(os, "fork")
     bind: Address | None = None
 
     def __init__(
@@ -296,7 +299,8 @@ class LocalJob:
         sockets = self._sockets or self._socket_folder(run_dir)
         secret_path = self._secret_path or run_dir / "secret"
         Secret.ensure(secret_path)
-        return HostOptions(run_dir, sockets, secret_path, self._preload, self._detached, self.bind)
+        how = (self._preload, self._detached, self.bind)
+        return HostOptions(run_dir, sockets, secret_path, *how, spawns=self.spawns)
 
     def _temporary_folder(self) -> Path:
         folder = TemporaryFolder(outlives=self._detached)

@@ -32,8 +32,11 @@ def test_what_does_not_fit_is_lost_and_what_comes_later_is_not(full: int) -> Non
 def test_other_errors_are_raised_unless_all_are_to_be_lost() -> None:
     reader, writer = os.pipe()
     os.close(reader)
+    told = patient_text(writer)
     with pytest.raises(BrokenPipeError):
-        patient_text(writer).write("nobody reads\n")
+        told.write("nobody reads\n")
+    with pytest.raises(BrokenPipeError):
+        told.close()  # it still holds the line; left to the collector it would complain later
     patient_text(writer, losing=(errno.EPIPE,)).write("nobody reads\n")
     patient_text(writer, losing=None).write("nobody reads\n")
     os.close(writer)
