@@ -179,6 +179,7 @@ class Dialling(Opening):
         if len(hello) > MAX_HELLO_BYTES:
             raise ValueError(f"a hello of {len(hello)} bytes; {MAX_HELLO_BYTES} at most")
         self._endpoint, *self._others = endpoints
+        self._tried: list[str] = []
         super().__init__(sockets.make(self._endpoint), secret, hello, peer=peer)
         self._connected = False
         self._try_connect()
@@ -216,8 +217,11 @@ class Dialling(Opening):
     def _refused(self, code: int) -> None:
         """Try the next endpoint, if there is one."""
         self._sock.close()
+        why = os.strerror(code)
+        self._tried.append(f"{self._endpoint.sockaddr[0]}: {why}")
         if not self._others:
-            raise AddressRefused(self.peer, os.strerror(code))
+            many = f"tried {'; '.join(self._tried)}"
+            raise AddressRefused(self.peer, many if len(self._tried) > 1 else why)
         self._endpoint, *self._others = self._others
         self._sock = sockets.make(self._endpoint)
         self._try_connect()

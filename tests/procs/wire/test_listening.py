@@ -6,6 +6,7 @@ import asyncio
 import errno
 import logging
 import os
+import select
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +19,9 @@ from danaus.core.errors import AddressRefused
 from danaus.wire.address import Address
 from danaus.wire.blocking import PeerListener, dial_peer
 from danaus.wire.channel import Channel, dial, listen
+from danaus.wire.opening import Dialling
 from danaus.wire.secret import Secret
-from danaus.wire.sockets import BoundSocket
+from danaus.wire.sockets import BoundSocket, Endpoint
 
 SECRET = Secret.generate()
 
@@ -77,6 +79,20 @@ def test_a_file_that_is_no_socket_is_left_alone(run: Run, short_dir: Path) -> No
 
     run(work())
     assert path.read_text() == "data"
+
+
+def test_of_a_name_with_several_addresses_all_that_were_tried_are_told() -> None:
+    with socket.socket() as taken:  # bound, and nobody listens
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        places = [Endpoint(socket.AF_INET, (host, port)) for host in ("127.0.0.1", "127.0.0.2")]
+        poller, deadline = select.poll(), Deadline.after(5.0)
+        told = "tried 127.0.0.1: Connection refused; 127.0.0.2: Connection refused"
+        with pytest.raises(AddressRefused, match=told):  # noqa: PT012
+            dialling = Dialling(places, SECRET, b"", peer=f"tcp:a-name:{port}")
+            while not dialling.advance() and not deadline.passed:
+                poller.register(dialling, dialling.interest)
+                poller.poll(1000)
 
 
 def test_a_port_in_use_is_named(run: Run) -> None:
