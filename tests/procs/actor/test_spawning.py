@@ -45,11 +45,11 @@ class Looker(Actor):
 
     @endpoint
     def ignored(self) -> set[int]:
-        """Return the signals that the kernel drops."""
+        """Return the signals that the kernel drops, but for the C library's own."""
         with open("/proc/self/status") as status:
             (line,) = (each for each in status if each.startswith("SigIgn:"))
         mask = int(line.split()[1], 16)
-        return {number for number in range(1, signal.NSIG) if mask >> (number - 1) & 1}
+        return {number for number in signal.valid_signals() if mask >> (number - 1) & 1}
 
     @endpoint
     def was_prepared(self) -> str:

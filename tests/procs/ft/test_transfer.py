@@ -31,7 +31,7 @@ from danaus.ft.donor import MOST_CHUNKS
 from danaus.ft.manifest import Wanted
 from danaus.ft.snapshot import Snapshot
 from danaus.ft.transfer import Fetch
-from danaus.testing.groups import Member, soon
+from danaus.testing.groups import LIMIT_S, Member, soon
 from danaus.wire.address import Address
 from danaus.wire.secret import Secret
 
@@ -45,8 +45,12 @@ def test_a_state_arrives_whole_from_all_donors(donors, secret, num_donors):
     named["half"] = torch.randn(7, 3).to(torch.bfloat16)
     named["empty"] = torch.empty(0)
     sites = donors(num_donors)
+    # One whose handshake takes long finds nothing left to give unless the others wait for it.
+    all_asked = threading.Barrier(num_donors)
     for site in sites:
-        published = site.server.publish(5, named, note="2.1", fingerprint="f")
+        published = site.server.publish(
+            5, named, note="2.1", fingerprint="f", on_served=lambda: all_asked.wait(LIMIT_S)
+        )
         assert (published.step, published.num_bytes) == (5, num_bytes(named))
         assert published.copied
     into, seen = empty_like(named), []

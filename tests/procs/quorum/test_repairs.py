@@ -75,7 +75,8 @@ def test_a_process_goes_on_under_its_replicas_next_name_and_dies_under_it(
         while "b lost rank 0" not in a[0].aborts.get(timeout=LIMIT_S).reason:
             pass  # what it was told of rank 1 comes first
         deaths = [(line["rank"], line["incarnation"]) for line in service.lines("quorum_death")]
-        assert deaths == [(1, 0), (0, 1)], "the name that was given up has not died"
+        # A service that is killed as it says so has the next one say it again.
+        assert [*dict.fromkeys(deaths)] == [(1, 0), (0, 1)], "the name given up has not died"
 
 
 def test_who_asks_under_a_name_that_is_to_be_given_up_is_told_so(
