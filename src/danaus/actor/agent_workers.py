@@ -1,8 +1,8 @@
 """The workers of one host: what its agent knows of them, and how they begin and end.
 
-A worker's end is seen through its pidfd, whoever is its parent (P-1).  Its status comes from the
-kernel's own record of the zombie, from the nursery's report, or, where the agent has adopted the
-worker of a dead nursery, from ``waitpid``.
+A worker's end is seen through its descriptor, whoever is its parent (P-1).  Its status comes from
+the kernel's own record of the zombie, from the nursery's report, or, where the agent has adopted
+the worker of a dead nursery, from ``waitpid``.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from danaus.actor.log_tail import LogFollower, tail
 from danaus.actor.nursery_client import NurseryClient
 from danaus.actor.pid_registry import PidRegistry
 from danaus.actor.stacks import take_stacks, write_stacks
+from danaus.core.process_descriptor import open_process, signal_process
 from danaus.wire.lifecycle import ProcessExited
 from danaus.wire.position import PositionBlock
 
@@ -64,7 +65,7 @@ class Worker:
     log: LogFollower
     pid: int = 0
     started: int = 0
-    pidfd: int = -1
+    descriptor: int = -1
     address: str = ""
     session: Listener | None = None
     kill_reason: str = ""
@@ -123,18 +124,18 @@ class WorkerTable:
         """A worker exists (said by the nursery)."""
         worker = self._workers.get(message.process_id)
         try:
-            pidfd = os.pidfd_open(message.pid)
+            descriptor = open_process(message.pid)
         except OSError:
-            pidfd = -1  # ended already: the report follows
+            descriptor = -1  # ended already: the report follows
         if worker is None:
-            if pidfd >= 0:  # asked for and withdrawn
-                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-                os.close(pidfd)
+            if descriptor >= 0:  # asked for and withdrawn
+                signal_process(descriptor, message.pid, signal.SIGKILL)
+                os.close(descriptor)
             return
-        worker.pid, worker.started, worker.pidfd = message.pid, message.started, pidfd
+        worker.pid, worker.started, worker.descriptor = message.pid, message.started, descriptor
         self._registry.add(message.process_id, message.pid, message.started)
-        if pidfd >= 0:
-            self._loop.add_reader(pidfd, self._has_ended, worker)
+        if descriptor >= 0:
+            self._loop.add_reader(descriptor, self._has_ended, worker)
         if worker.kill_reason:
             self.send_signal(worker, signal.SIGKILL)
         worker.owner_session.tell(
@@ -190,7 +191,7 @@ class WorkerTable:
             self._end(worker, message.wait_status, "")
 
     def _has_ended(self, worker: Worker) -> None:
-        self._loop.remove_reader(worker.pidfd)
+        self._loop.remove_reader(worker.descriptor)
         stat = procfs.read_stat(worker.pid)
         if stat is None or stat.started != worker.started:
             # The nursery was quicker; its report is on the way, unless it has died with it.
@@ -207,9 +208,9 @@ class WorkerTable:
             return
         if worker.timer is not None:
             worker.timer.cancel()
-        if worker.pidfd >= 0:
-            self._loop.remove_reader(worker.pidfd)
-            os.close(worker.pidfd)
+        if worker.descriptor >= 0:
+            self._loop.remove_reader(worker.descriptor)
+            os.close(worker.descriptor)
         exit_code, signal_name = procfs.split_status(wait_status)
         lines = tail(worker.spec.log_path)
         reason = worker.kill_reason or why or self._memory_words(signal_name)
@@ -253,10 +254,10 @@ class WorkerTable:
 
     def send_signal(self, worker: Worker, number: signal.Signals) -> None:
         """Send a signal to a worker; one that has ended is left alone."""
-        if worker.pidfd < 0:
+        if worker.descriptor < 0:
             return
         try:
-            signal.pidfd_send_signal(worker.pidfd, number)
+            signal_process(worker.descriptor, worker.pid, number)
         except ProcessLookupError:
             pass
 

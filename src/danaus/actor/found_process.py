@@ -13,6 +13,7 @@ import signal
 import subprocess
 
 from danaus.actor import procfs
+from danaus.core.process_descriptor import open_process, signal_process
 
 
 class FoundProcess:
@@ -20,14 +21,14 @@ class FoundProcess:
 
     Args:
         pid: Its pid.
-        pidfd: A descriptor of it, which this object closes.
+        descriptor: A descriptor of it, which this object closes.
     """
 
     returncode: int | None = None
 
-    def __init__(self, pid: int, pidfd: int) -> None:
+    def __init__(self, pid: int, descriptor: int) -> None:
         self.pid = pid
-        self._pidfd = pidfd
+        self._descriptor = descriptor
 
     @classmethod
     def find(cls, pid: int, started: int) -> FoundProcess | None:
@@ -35,14 +36,14 @@ class FoundProcess:
         if pid <= 0:
             return None
         try:
-            pidfd = os.pidfd_open(pid)
+            descriptor = open_process(pid)
         except OSError:
             return None
         stat = procfs.read_stat(pid)
         if stat is None or stat.started != started or stat.is_zombie:
-            os.close(pidfd)
+            os.close(descriptor)
             return None
-        return cls(pid, pidfd)
+        return cls(pid, descriptor)
 
     @property
     def has_ended(self) -> bool:
@@ -51,7 +52,7 @@ class FoundProcess:
 
     def duplicate(self) -> int:
         """Return a descriptor of it that the caller closes; readable once it has ended."""
-        return os.dup(self._pidfd)
+        return os.dup(self._descriptor)
 
     def poll(self) -> int | None:
         """Return None while it lives; how it ended is not known here, which reads as 0."""
@@ -77,21 +78,21 @@ class FoundProcess:
 
     def close(self) -> None:
         """Let go of it."""
-        if self._pidfd >= 0:
-            os.close(self._pidfd)
-            self._pidfd = -1
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
 
     def _signal(self, number: signal.Signals) -> None:
-        if self._pidfd >= 0:
+        if self._descriptor >= 0:
             try:
-                signal.pidfd_send_signal(self._pidfd, number)
+                signal_process(self._descriptor, self.pid, number)
             except ProcessLookupError:
                 pass
 
     def ends_within(self, limit_s: float) -> bool:
         """Wait for its end; tell whether it came within so many seconds."""
-        if self._pidfd < 0:
+        if self._descriptor < 0:
             return True
         poll = select.poll()
-        poll.register(self._pidfd, select.POLLIN)
+        poll.register(self._descriptor, select.POLLIN)
         return bool(poll.poll(limit_s * 1000))

@@ -23,6 +23,7 @@ from danaus.actor.runtime import Runtime
 from danaus.core.clock import Deadline
 from danaus.core.errors import ConfigError, DeadlinePassed
 from danaus.core.lifeline import open_lifeline
+from danaus.core.process_descriptor import open_process
 from danaus.core.whole_file import WholeFile
 from danaus.wire.address import Address
 from danaus.wire.secret import Secret
@@ -72,7 +73,7 @@ class LocalAgent:
         self._options = options
         self._folder = (options.folder or options.run_dir / "control" / "agents") / name
         self._process: subprocess.Popen[bytes] | FoundProcess | None = None
-        self._pidfd = -1
+        self._descriptor = -1
         self._lifeline = -1
         self._runtime: Runtime | None = None
         self.host = HostRef(name, "", job_of(Secret.load(options.secret_path)))
@@ -173,15 +174,15 @@ class LocalAgent:
         """Tell ``runtime`` at once when the agent's process ends (P-2)."""
         self._runtime = runtime
         if self._process is not None:
-            self._pidfd = _descriptor(self._process)
+            self._descriptor = _descriptor(self._process)
             runtime.connections.fences[self.host.agent_address] = self._process.kill
-            runtime.io.post(self._watch, runtime, self._pidfd)
+            runtime.io.post(self._watch, runtime, self._descriptor)
 
-    def _watch(self, runtime: Runtime, pidfd: int) -> None:
-        asyncio.get_running_loop().add_reader(pidfd, self._ended, runtime, pidfd)
+    def _watch(self, runtime: Runtime, descriptor: int) -> None:
+        asyncio.get_running_loop().add_reader(descriptor, self._ended, runtime, descriptor)
 
-    def _ended(self, runtime: Runtime, pidfd: int) -> None:
-        self._unwatch(pidfd)
+    def _ended(self, runtime: Runtime, descriptor: int) -> None:
+        self._unwatch(descriptor)
         runtime.connections.lose_host(self.host, f"its agent ended{self._how_it_ended()}")
 
     def _how_it_ended(self) -> str:
@@ -190,11 +191,11 @@ class LocalAgent:
         code = self.exit_code
         return "" if code is None else f": {procfs.how_ended(code)}"
 
-    def _unwatch(self, pidfd: int) -> None:
-        if pidfd == self._pidfd >= 0:
-            asyncio.get_running_loop().remove_reader(pidfd)
-            os.close(pidfd)
-            self._pidfd = -1
+    def _unwatch(self, descriptor: int) -> None:
+        if descriptor == self._descriptor >= 0:
+            asyncio.get_running_loop().remove_reader(descriptor)
+            os.close(descriptor)
+            self._descriptor = -1
 
     # -- ending --------------------------------------------------------------------------------
 
@@ -234,16 +235,16 @@ class LocalAgent:
         """Stop to tell of the agent's end."""
         if self._runtime is not None:
             self._runtime.connections.fences.pop(self.host.agent_address, None)
-        if self._pidfd < 0 or self._runtime is None:
+        if self._descriptor < 0 or self._runtime is None:
             return
         if self._runtime.io.is_stopped:
-            os.close(self._pidfd)
-            self._pidfd = -1
+            os.close(self._descriptor)
+            self._descriptor = -1
         else:
             self._runtime.io.run(self._unwatch_on_loop(), _END_LIMIT_S)
 
     async def _unwatch_on_loop(self) -> None:
-        self._unwatch(self._pidfd)
+        self._unwatch(self._descriptor)
 
     # -- settings ------------------------------------------------------------------------------
 
@@ -272,7 +273,7 @@ def _descriptor(process: subprocess.Popen[bytes] | FoundProcess) -> int:
     """Return a descriptor that becomes readable once the process has ended."""
     if isinstance(process, FoundProcess):
         return process.duplicate()
-    return os.pidfd_open(process.pid)
+    return open_process(process.pid)
 
 
 def start_agents(

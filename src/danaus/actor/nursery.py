@@ -26,6 +26,7 @@ from danaus.actor import procfs
 from danaus.actor.boot import command
 from danaus.core.lifeline import arm_lifeline
 from danaus.core.patient_text import patient_text
+from danaus.core.process_descriptor import open_process
 from danaus.wire.secret import Secret
 
 # Whatever a worker needs in any case.
@@ -47,7 +48,7 @@ class Nursery:
         self._settings = settings
         arm_lifeline(settings.lifeline_fd)
         self._secret = Secret.load(settings.secret_path)
-        self._children: dict[int, tuple[int, str]] = {}  # pidfd -> pid, process id
+        self._children: dict[int, tuple[int, str]] = {}  # descriptor -> pid, process id
         self._spawned: dict[int, subprocess.Popen[bytes]] = {}
         self._poll = select.poll()
         self._poll.register(agent, select.POLLIN)
@@ -98,9 +99,9 @@ class Nursery:
             # Python's own object must not close this number later, when it means another file.
             self._agent.detach()
             become_worker(talk.Born(self._settings, spec), self._secret, self._signals)
-        pidfd = os.pidfd_open(pid)
-        self._children[pidfd] = (pid, spec.process_id)
-        self._poll.register(pidfd, select.POLLIN)
+        descriptor = open_process(pid)
+        self._children[descriptor] = (pid, spec.process_id)
+        self._poll.register(descriptor, select.POLLIN)
         stat = procfs.read_stat(pid)
         self._say(talk.Forked(spec.process_id, pid, stat.started if stat else 0))
 
@@ -123,10 +124,10 @@ class Nursery:
             pipe.flush()
         return worker.pid
 
-    def _reap(self, pidfd: int) -> None:
-        pid, process_id = self._children.pop(pidfd)
-        self._poll.unregister(pidfd)
-        os.close(pidfd)
+    def _reap(self, descriptor: int) -> None:
+        pid, process_id = self._children.pop(descriptor)
+        self._poll.unregister(descriptor)
+        os.close(descriptor)
         try:
             # What the worker itself has started ends with it; its pid is still ours to name.
             os.killpg(pid, signal.SIGKILL)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from danaus.actor import procfs
 from danaus.core.clock import Deadline
+from danaus.core.process_descriptor import open_process
 from danaus.core.whole_file import WholeFile
 
 
@@ -56,7 +57,7 @@ class PidRegistry:
             for name, (pid, started) in self.read().items():
                 if procfs.kill_exactly(pid, started):
                     try:
-                        waiting[os.pidfd_open(pid)] = name
+                        waiting[open_process(pid)] = name
                     except OSError:
                         continue
             _wait_for_all(list(waiting), limit_s)
@@ -72,10 +73,10 @@ class PidRegistry:
             self._file.write(json.dumps(self._known).encode())
 
 
-def _wait_for_all(pidfds: list[int], limit_s: float) -> None:
+def _wait_for_all(descriptors: list[int], limit_s: float) -> None:
     deadline = Deadline.after(limit_s)
     poll = select.poll()
-    left = set(pidfds)
+    left = set(descriptors)
     for fd in left:
         poll.register(fd, select.POLLIN)
     while left and not deadline.passed:

@@ -11,6 +11,8 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
+from danaus.core.process_descriptor import open_process, signal_process
+
 
 @dataclass(frozen=True)
 class ProcessStat:
@@ -60,7 +62,7 @@ def signal_exactly(pid: int, started: int, number: signal.Signals) -> bool:
         Whether it was there, alive and could be signalled.
     """
     try:
-        fd = os.pidfd_open(pid)
+        fd = open_process(pid)
     except OSError:
         return False
     try:
@@ -68,7 +70,7 @@ def signal_exactly(pid: int, started: int, number: signal.Signals) -> bool:
         stat = read_stat(pid)
         if stat is None or stat.started != started or stat.is_zombie:
             return False
-        signal.pidfd_send_signal(fd, number)
+        signal_process(fd, pid, number)
     except OSError:
         return False
     finally:

@@ -19,6 +19,7 @@ from danaus.actor.local_agent import HostOptions, LocalAgent
 from danaus.actor.waiting_messages import HostJoined, JoinHost
 from danaus.core.clock import Deadline
 from danaus.core.errors import ConfigError
+from danaus.core.process_descriptor import open_process
 from danaus.wire.address import Address
 from danaus.wire.secret import Secret
 from danaus.wire.session import open_session
@@ -58,7 +59,7 @@ class HostWork:
         self._places, self._on_gone = places, on_gone
         self._turn = asyncio.Lock()
         self._agent: LocalAgent | None = None
-        self._pidfd = -1
+        self._descriptor = -1
         self._secret_path = places.secret_path
 
     async def begin(self, order: JoinHost) -> HostJoined:
@@ -167,14 +168,14 @@ class HostWork:
     # -- its end -------------------------------------------------------------------------------
 
     def _watch(self, agent: LocalAgent) -> None:
-        self._pidfd = os.pidfd_open(agent.pid)
-        asyncio.get_running_loop().add_reader(self._pidfd, self._ended, agent)
+        self._descriptor = open_process(agent.pid)
+        asyncio.get_running_loop().add_reader(self._descriptor, self._ended, agent)
 
     def _unwatch(self) -> None:
-        if self._pidfd >= 0:
-            asyncio.get_running_loop().remove_reader(self._pidfd)
-            os.close(self._pidfd)
-            self._pidfd = -1
+        if self._descriptor >= 0:
+            asyncio.get_running_loop().remove_reader(self._descriptor)
+            os.close(self._descriptor)
+            self._descriptor = -1
 
     def _ended(self, agent: LocalAgent) -> None:
         self._unwatch()

@@ -17,6 +17,8 @@ import stat
 import threading
 from collections.abc import Callable, Iterator
 
+from danaus.core.process_descriptor import open_process
+
 _F_SETSIG = 10  # not named by ``fcntl`` before Python 3.12's headers; Linux only
 
 
@@ -66,22 +68,22 @@ def end_watched(pid: int, gone: Callable[[], None]) -> Iterator[None]:
         return
     loop = asyncio.get_running_loop()
     try:
-        pidfd = os.pidfd_open(pid)
+        descriptor = open_process(pid)
     except ProcessLookupError:
         gone()
         yield
         return
 
     def ended() -> None:
-        loop.remove_reader(pidfd)
+        loop.remove_reader(descriptor)
         gone()
 
-    loop.add_reader(pidfd, ended)
+    loop.add_reader(descriptor, ended)
     try:
         yield
     finally:
-        loop.remove_reader(pidfd)
-        os.close(pidfd)
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
 
 
 def _has_ended(fd: int, wait_ms: int | None) -> bool:
