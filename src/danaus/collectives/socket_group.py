@@ -5,7 +5,7 @@ is ``tree_exchange``'s.  The calling thread does all the work: no thread of its 
 left after ``close``.
 
 Invariants:
-    Q-5: every wait is one ``poll`` that an event descriptor ends.
+    Q-5: every wait is a ``poll`` that an event descriptor ends.
     W-2: peers are proven to hold the job's secret before anything is exchanged.
     W-3: all bytes are checksummed.
     A member that leaves ends its connections, so that its peers leave too.
@@ -13,7 +13,6 @@ Invariants:
 
 from __future__ import annotations
 
-import math
 import os
 import select
 import threading
@@ -34,6 +33,7 @@ from danaus.collectives.meeting import MeetingPoint
 from danaus.collectives.small_exchange import SmallExchange
 from danaus.collectives.tree import ReductionPlan
 from danaus.collectives.tree_exchange import TreeExchange, Workspace
+from danaus.collectives.waiting import wait_for_events
 from danaus.core.clock import Deadline
 from danaus.core.errors import (
     ConfigError,
@@ -288,7 +288,7 @@ class SocketGroup:
         *,
         deadline: Deadline,
     ) -> list[tuple[int, int]]:
-        events = poller.poll(math.ceil(deadline.remaining_s() * 1000.0))
+        events = wait_for_events(poller, deadline)
         if not events and deadline.passed:
             raise DeadlinePassed(self._waiting_for(exchange, lanes), deadline.limit_s)
         return events
