@@ -43,6 +43,7 @@ def main() -> None:
     spans = _train(int(width), float(compute_s), int(num_steps))
     dist.barrier()
     say(spans_s=spans)
+    dist.destroy_process_group()  # its threads, left to the interpreter's end, abort now and then
 
 
 if __name__ == "__main__":
