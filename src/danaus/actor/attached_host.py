@@ -22,6 +22,7 @@ from danaus.actor.runtime import Runtime
 from danaus.actor.waiting_host import KEPT_S
 from danaus.actor.waiting_messages import (
     FROM_HOST,
+    LOOPBACK,
     TO_HOST,
     AgentEnded,
     HostJoined,
@@ -124,6 +125,11 @@ class AttachedHost:
         return self._take(joined)
 
     @property
+    def route(self) -> Address:
+        """Where the way to its machine leads: with a socket file it is this one."""
+        return self.address if self.address.scheme == "tcp" else Address.tcp(LOOPBACK, 0)
+
+    @property
     def held(self) -> HostHeld:
         """What a later controller must know of the host."""
         return HostHeld(self.name, self.ref.agent_address, self.agent_pid)
@@ -164,7 +170,7 @@ class AttachedHost:
             who=f"{runtime.info.process_id.rpartition('/')[0]}{where}",
             host=self.name,
             dialled=str(self.address),
-            controller=str(advertised(listening, self.address)),
+            controller=str(advertised(listening, self.route)),
             run_dir=str(terms.run_dir or ""),
             secret_path=str(terms.job_secret_path or ""),
             preload=terms.preload,

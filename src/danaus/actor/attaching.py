@@ -14,10 +14,12 @@ from pathlib import Path
 from danaus.actor.adopting import Takeover
 from danaus.actor.agent_link import Patience
 from danaus.actor.attached_host import START_LIMIT_S, AttachedHost, HostTerms
+from danaus.actor.future import Future
 from danaus.actor.here import shutdown_context
 from danaus.actor.identity import HostRef, check_name
 from danaus.actor.mesh import HostMesh
 from danaus.actor.process_runtime import get_runtime
+from danaus.actor.spelled_address import address_of
 from danaus.core.errors import AddressRefused, ConfigError
 from danaus.core.extent import Extent
 from danaus.wire.address import Address
@@ -83,7 +85,7 @@ class AttachedHosts:
             AddressRefused: There is no route to them, or the address to listen at is none of ours.
         """
         terms = self._terms
-        host = host_to_bind([each.address for each in self._hosts], terms.bind)
+        host = host_to_bind([each.route for each in self._hosts], terms.bind)
         connections = self._runtime.connections
         bind = Address.tcp(host, 0)
         patience = Patience(terms.heartbeat_limit_s, terms.alone_limit_s, self._cut_off)
@@ -201,7 +203,7 @@ class AttachedHosts:
 
 
 def attach_to_workers(
-    workers: Sequence[str],
+    workers: Sequence[str | Future[str]],
     secret: Path | str,
     *,
     name: str = "host",
@@ -213,7 +215,7 @@ def attach_to_workers(
     They wait again once this program has ended, or has called ``shutdown_context()``.
 
     Args:
-        workers: Their addresses, as in ``tcp:10.0.0.7:4500``.
+        workers: Their addresses, as in ``tcp:10.0.0.7:4500``, or futures of them.
         secret: File of the secret that they hold too.
         name: Of the mesh; two meshes of one program need two names.
         bind: Interface, host name or address at which this program listens for them; empty:
@@ -227,7 +229,7 @@ def attach_to_workers(
         ConfigError: Not all could be joined: which not, and why.
         AddressRefused: An address is none, or there is no route to it.
     """
-    addresses = [Address.parse(each) for each in workers]
+    addresses = [address_of(each.get() if isinstance(each, Future) else each) for each in workers]
     if not addresses:
         raise ConfigError(what="no hosts to attach to", needed="the address of at least one")
     terms = HostTerms(Path(secret).absolute(), preload=tuple(preload), bind=bind)

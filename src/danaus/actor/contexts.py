@@ -56,6 +56,17 @@ class Context:
         return self
 
     @property
+    def actor_id(self) -> str:
+        """The actor's id in its process; empty: the program itself."""
+        return str(self.actor_key or "")
+
+    @property
+    def class_name(self) -> str:
+        """The full name of the actor's class; empty: the program itself."""
+        cls = type(self.actor)
+        return f"{cls.__module__}.{cls.__qualname__}" if self.actor is not None else ""
+
+    @property
     def name(self) -> str:
         """The actor's name."""
         return self.actor_name

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import logging
 import math
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -291,6 +292,13 @@ class Actor(MeshFace):
     """
 
     __endpoints__: ClassVar[dict[str, EndpointSpec]] = {}
+
+    @functools.cached_property
+    def logger(self) -> logging.Logger:
+        """Python's logger of the class's name, which lets everything through."""
+        logger = logging.getLogger(type(self).__name__)
+        logger.setLevel(logging.DEBUG)
+        return logger
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -66,6 +66,16 @@ class MeshFailure:
     cause: MeshFailure | None = None
 
     @property
+    def mesh_name(self) -> str:
+        """Name of the mesh that failed (Monarch's name for it)."""
+        return self.mesh
+
+    @property
+    def coordinate(self) -> Mapping[str, int] | None:
+        """Where in it; None where it is more than one place."""
+        return self.points[0] if len(self.points) == 1 else None
+
+    @property
     def ranks(self) -> tuple[int, ...]:
         """The ranks of ``points`` in their mesh."""
         return tuple(getattr(point, "rank", 0) for point in self.points)

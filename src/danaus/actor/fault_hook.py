@@ -8,9 +8,11 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from typing import NoReturn, cast
 
+from danaus.actor.attempt import Attempt, exits
 from danaus.actor.failure import MeshFailure
 
 REPLACED_CODE = 75
@@ -46,7 +48,15 @@ def end_replaced(why: str) -> None:
 
 
 def call_fault_hook(failure: MeshFailure) -> None:
-    """Call the hook that the user has set, or the default one."""
+    """Call the hook that the user has set, or the default one.
+
+    The failure is handled if it returns; if it raises, or calls ``sys.exit``, the program ends.
+    """
     face = sys.modules.get("danaus.actor")
     hook = vars(face).get("unhandled_fault_hook") if face is not None else None
-    cast("Callable[[MeshFailure], None]", hook or unhandled_fault_hook)(failure)
+    with exits(end_program):
+        with Attempt() as attempt:
+            cast("Callable[[MeshFailure], None]", hook or unhandled_fault_hook)(failure)
+        if attempt.error is not None:
+            traceback.print_exception(attempt.error)
+            unhandled_fault_hook(failure)

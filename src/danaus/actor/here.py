@@ -12,6 +12,7 @@ from danaus.actor.local_agent import HostOptions, LocalAgent, start_agents
 from danaus.actor.mesh import HostMesh
 from danaus.actor.proc_mesh import ProcMesh
 from danaus.actor.process_runtime import get_runtime, take_runtime
+from danaus.actor.spelled_address import address_of
 from danaus.core.errors import ConfigError
 from danaus.core.extent import Extent
 from danaus.core.temporary_folder import TemporaryFolder
@@ -103,7 +104,7 @@ def enable_transport(transport: str) -> None:
         elif transport == "tcp":
             _transport = Address.tcp("127.0.0.1", 0)
         else:
-            _transport = Address.parse(transport.replace("tcp://", "tcp:", 1))
+            _transport = address_of(transport)
 
 
 def this_proc() -> ProcMesh:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from danaus.actor.binding import wanted_binding
 from danaus.actor.columns import table
@@ -49,6 +50,11 @@ class HostMesh(Mesh):
     def hosts(self) -> tuple[HostRef, ...]:
         """The hosts of this part, by rank."""
         return tuple(self._hosts[rank] for rank in self._region.base_ranks())
+
+    @property
+    def initialized(self) -> Future[None]:
+        """Settled: whoever gives a mesh of hosts has reached all of them."""
+        return Future.of(None)
 
     def spawn_procs(
         self,
@@ -168,6 +174,17 @@ class HostMesh(Mesh):
             for point, host in zip(self.points(), self.hosts, strict=True)
         ]
         return table(rows)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.shutdown()
 
     def __repr__(self) -> str:
         return f"HostMesh({self.extent}: {', '.join(host.name for host in self.hosts)})"

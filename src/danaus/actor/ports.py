@@ -355,3 +355,9 @@ class Channel(Generic[R]):
         number = runtime.ports.open(mailbox)
         ref = ProcessRef(runtime.info.process_id, "", "", "")
         return Port(ref, number), PortReceiver(mailbox, number, runtime)
+
+    @staticmethod
+    def open_ranked(once: bool = False) -> tuple[Port[R], RankedPortReceiver[R]]:
+        """Return what ``open`` does, with a receiver that tells the ranks of senders."""
+        port, receiver = Channel[R].open(once)
+        return port, receiver.ranked()

@@ -68,8 +68,9 @@ class Target:
         return len(self.ranks) > DIRECT and len({self.refs[r] for r in self.ranks}) > DIRECT
 
     def name_of(self, at: int) -> str:
-        """Return the name and place of one of them."""
-        return f"{self.name}[{self.region.extent.point(at)}]"
+        """Return the name and place of one of them; of one of a part, its rank in the whole too."""
+        rank = "" if self.ranks[at] == at else f", rank {self.ranks[at]} of the mesh"
+        return f"{self.name}[{self.region.extent.point(at)}{rank}]"
 
     @functools.cached_property
     def choice(self) -> Choice:

@@ -64,10 +64,9 @@ class ValueMesh(Generic[T]):
         return self._values[rank]
 
     def item(self, **place: int) -> T:
-        """Return the value at these coordinates; none are needed where there is but one value."""
-        if not place and len(self) == 1:
-            return self._values[0]
-        return self._values[self.extent.rank(place)]
+        """Return the value at these coordinates; an axis with one place needs none."""
+        only = {axis: 0 for axis, size in self.sizes.items() if size == 1}
+        return self._values[self.extent.rank(only | place)]
 
     def items(self) -> Iterator[tuple[Point, T]]:
         """Yield ``(point, value)`` by rank."""

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from danaus.actor.identity import check_name
+from danaus.actor.spelled_address import address_of
 from danaus.actor.waiting_messages import (
     FROM_HOST,
     TO_HOST,
@@ -314,7 +315,7 @@ def run_worker_loop_forever(
         AddressRefused: The address cannot be bound.
         ConfigError: There is no secret.
     """
-    listen = Address.parse(address) if isinstance(address, str) else address
+    listen = address_of(address) if isinstance(address, str) else address
     folder = Path(run_dir) if run_dir is not None else None
     with places_of(listen, Path(secret), run_dir=folder, name=name) as places:
 

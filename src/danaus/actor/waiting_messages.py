@@ -10,6 +10,9 @@ import msgspec
 
 from danaus.wire.codec import Codec
 
+LOOPBACK = "127.0.0.1"
+"""Where both listen if the host waits at a socket file: they are on one machine."""
+
 
 class JoinHost(msgspec.Struct, frozen=True, tag="join_host"):
     """Work for this job from now on; answered by ``HostJoined`` or ``HostRefused``.

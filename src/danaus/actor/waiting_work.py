@@ -16,7 +16,7 @@ from danaus.actor import procfs
 from danaus.actor.agent_messages import TO_AGENT, EndUnattended
 from danaus.actor.identity import job_of
 from danaus.actor.local_agent import HostOptions, LocalAgent
-from danaus.actor.waiting_messages import HostJoined, JoinHost
+from danaus.actor.waiting_messages import LOOPBACK, HostJoined, JoinHost
 from danaus.core.clock import Deadline
 from danaus.core.errors import ConfigError
 from danaus.core.process_descriptor import open_process
@@ -146,7 +146,7 @@ class HostWork:
                 what=f"{self._secret_path} on {places.name} is not this job's secret", needed=shared
             )
         wildcard = places.listen.is_wildcard
-        host = Address.parse(order.dialled).host if wildcard else places.listen.host
+        host = Address.parse(order.dialled).host if wildcard else places.listen.host or LOOPBACK
         return HostOptions(
             run_dir,
             places.sockets,

@@ -36,6 +36,9 @@ class Extent:
     sizes: tuple[int, ...]
 
     def __post_init__(self) -> None:
+        # Lists are what Monarch's users write.
+        object.__setattr__(self, "axes", tuple(self.axes))
+        object.__setattr__(self, "sizes", tuple(self.sizes))
         if len(self.axes) != len(self.sizes):
             raise ValueError(f"{len(self.axes)} axes {self.axes}, but {len(self.sizes)} sizes")
         if len(set(self.axes)) != len(self.axes):

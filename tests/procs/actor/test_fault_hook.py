@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 LIMIT_S = 30.0
 UNHANDLED = """
 import os, signal, threading
@@ -29,6 +31,24 @@ class Leaver(Actor):
         sys.exit(3)
 this_proc().spawn("leaver", Leaver).leave.broadcast()
 threading.Event().wait(20.0)
+"""
+
+
+HOOKED = """
+import os, queue, sys
+import danaus.actor
+from danaus.actor import Actor, endpoint, this_proc
+class Failing(Actor):
+    @endpoint
+    def fail(self):
+        raise ValueError("no")
+called = queue.Queue()
+def hook(failure):
+    (HOOK)(failure)
+    called.put(failure)
+danaus.actor.unhandled_fault_hook = hook
+this_proc().spawn("failing", Failing).fail.broadcast()
+called.get(timeout=20.0)
 """
 
 
@@ -55,3 +75,20 @@ def test_it_ends_with_1_and_says_why_and_all_that_it_had_to_say(tmp_path: Path) 
     assert (ended.returncode, ended.stdout) == (1, "last words\n")
     assert "nobody handled this failure:\nw[hosts=0] failed (signal)" in ended.stderr
     assert "__supervise__" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("hook", "code", "said"),
+    [
+        ("lambda failure: print('handled')", 0, ""),
+        ("lambda failure: sys.exit(3)", 3, ""),
+        ("lambda failure: 1 / 0", 1, "ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_hook_that_returns_has_handled_it_and_one_that_raises_has_not(
+    tmp_path: Path, hook: str, code: int, said: str
+) -> None:
+    ended = _run(HOOKED.replace("HOOK", hook), tmp_path)
+    assert ended.returncode == code, ended
+    assert said in ended.stderr
+    assert ended.stdout == ("handled\n" if code == 0 else "")

@@ -50,3 +50,9 @@ def test_of_many_points_some_are_named():
         "m[gpus=0, gpus=1, gpus=2, gpus=3, … 8 in all] failed (host_lost): "
         "host a is lost: its agent ended"
     )
+
+
+def test_a_failure_tells_its_mesh_and_the_place_if_it_is_one():
+    one = failure("m", "no")
+    assert (one.mesh_name, one.coordinate) == ("m", {"gpus": 1})
+    assert MeshFailure("m", ({"r": 0}, {"r": 1}), "host_lost", "cut off").coordinate is None

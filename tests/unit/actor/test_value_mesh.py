@@ -34,6 +34,13 @@ def test_a_single_value_needs_no_place():
     assert ValueMesh(Extent.of({"r": 1}).region(), ["x"]).item() == "x"
 
 
+def test_an_axis_with_one_place_need_not_be_named():
+    values = ValueMesh(Extent.of({"hosts": 1, "gpus": 2}).region(), ["x", "y"])
+    assert values.item(gpus=1) == values.item(hosts=0, gpus=1) == "y"
+    with pytest.raises(ValueError, match="no coordinate for axis 'gpus'"):
+        values.item(hosts=0)
+
+
 def test_the_number_of_values_must_fit():
     with pytest.raises(ValueError, match="5 values for 6 points"):
         ValueMesh(EXTENT.region(), [1] * 5)
