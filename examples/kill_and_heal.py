@@ -31,7 +31,7 @@ from danaus.actor import (
     shutdown_context,
     this_proc,
 )
-from danaus.ft import Loop, Observer, Place, StepPlan
+from danaus.ft import Loop, Observer, Place, StepPlan, defer_compiler
 from danaus.job import LocalJob
 
 PLAN = StepPlan(num_steps=100, num_leaves=6)
@@ -71,6 +71,7 @@ class Replica(Actor):
         """Train to the end; return the SHA-256 of the weights."""
         torch.set_num_threads(1)
         torch.manual_seed(0)
+        defer_compiler()  # a successor is there sooner
         model = nn.Sequential(nn.Linear(8, 64), nn.GELU(), nn.Linear(64, 1))
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
         with Loop(model, optimizer, self.place(), plan=PLAN, observer=Says()) as loop:
@@ -139,7 +140,7 @@ def train(hosts: HostMesh, folder: Path, **fatal: int | None) -> str:
 
 def main() -> None:
     """Train alone and undisturbed, then with three replicas of which one is killed."""
-    preload = ("torch", "torch._dynamo", "danaus.ft.loop")
+    preload = ("torch", "danaus.ft.loop")
     with (
         tempfile.TemporaryDirectory() as folder,
         LocalJob(preload=preload, secret_path=Path(folder) / "secret") as job,

@@ -21,6 +21,7 @@ from danaus.actor.endpoints import Actor, endpoint
 from danaus.actor.process_runtime import context
 from danaus.app.bench_ft_job import ReplicaJob
 from danaus.app.bench_processes import end_with_input, say
+from danaus.ft.deferred_compiler import defer_compiler
 from danaus.ft.ledger import Committed
 from danaus.ft.loop import Loop
 from danaus.ft.observer import Moment, Observer
@@ -89,6 +90,7 @@ def train(job: ReplicaJob, place: Place, position: PositionBlock | None = None) 
     log = _Log(job.log, position)
     log.say(pid=os.getpid())
     torch.set_num_threads(1)
+    defer_compiler()
     model = network(job.width)
     optimizer = torch.optim.AdamW(model.parameters())
     inputs, targets = batch(job.width)

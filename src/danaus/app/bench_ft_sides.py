@@ -27,7 +27,7 @@ EXACT = "exact"
 CAUGHT = "caught at the next vote"
 _PLAIN = "danaus.app.bench_ft_plain"
 _SERVICE = "danaus.quorum.service"
-_PRELOAD = ("torch", "torch._dynamo", "danaus.app.bench_ft_replica")
+_PRELOAD = ("torch", "danaus.app.bench_ft_replica")
 
 
 class Side(Protocol):

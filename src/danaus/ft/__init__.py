@@ -36,6 +36,7 @@ _HOMES = {
     "StepResult": "danaus.ft.work",
     "Work": "danaus.ft.work",
     "WorldSizeMode": "danaus.ft.contributions",
+    "defer_compiler": "danaus.ft.deferred_compiler",
 }
 
 __all__ = list(_HOMES)

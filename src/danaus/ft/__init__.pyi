@@ -6,6 +6,7 @@ from danaus.ft.attempt import Attempt as Attempt
 from danaus.ft.attempt import Leaf as Leaf
 from danaus.ft.contributions import WorldSizeMode as WorldSizeMode
 from danaus.ft.data_parallel import DistributedDataParallel as DistributedDataParallel
+from danaus.ft.deferred_compiler import defer_compiler as defer_compiler
 from danaus.ft.diloco import DiLoCo as DiLoCo
 from danaus.ft.ledger import Committed as Committed
 from danaus.ft.ledger import Ledger as Ledger
