@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from danaus.actor import Actor, endpoint
+from danaus.actor.made_of import LINE_BYTES
 from danaus.job import LocalJob
+from danaus.job.local import HOLDINGS
 
 LIMIT_S = 20.0
 SRC = Path(__file__).parents[2] / "src"
@@ -25,14 +27,21 @@ from danaus.actor import Actor, Restart, SupervisionError, endpoint
 from danaus.job import LocalJob
 
 class Place(Actor):
+    def __init__(self, ballast):
+        self.ballast = ballast
+
     @endpoint
     def pid(self) -> int:
         return os.getpid()
 
+    @endpoint
+    def weighs(self) -> int:
+        return len(self.ballast)
+
 def main():
     job = LocalJob(1, run_dir=sys.argv[2], detached=True).apply()
     procs = job.state().hosts.spawn_procs({"r": 2}, name="w")
-    places = procs.spawn("place", Place, restart=Restart())
+    places = procs.spawn("place", Place, bytes(int(sys.argv[3])), restart=Restart())
     one = places.slice(hosts=0, r=1)
     before = one.pid.call_one().get(20)
     os.kill(before, signal.SIGKILL)
@@ -54,11 +63,21 @@ class Place(Actor):
     def pid(self) -> int:
         raise NotImplementedError
 
+    @endpoint
+    def weighs(self) -> int:
+        raise NotImplementedError
+
+
+@pytest.fixture(params=[3, 5 * LINE_BYTES], ids=["small", "large"])
+def ballast(request):
+    """Of how many bytes what the actors are made with is."""
+    return request.param
+
 
 @pytest.fixture
-def pids(tmp_path):
+def pids(tmp_path, ballast):
     """The pids of two workers, one of them in another's place, whose controller was killed."""
-    command = [sys.executable, "-c", CONTROLLER, str(SRC), str(tmp_path)]
+    command = [sys.executable, "-c", CONTROLLER, str(SRC), str(tmp_path), str(ballast)]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as controller:
         assert controller.stdout is not None
@@ -84,14 +103,17 @@ def answers(places, rank: int, *, other_than: int) -> int:
             return outcome.value
 
 
-def test_a_policy_and_what_is_left_of_its_budget_are_adopted_too(pids, failures, tmp_path):
+def test_a_policy_and_what_is_left_of_its_budget_are_adopted_too(pids, failures, tmp_path, ballast):
     """One restart of three was used before; one is used for who dies without a controller."""
+    made = tmp_path / "control" / f"{HOLDINGS}.made"
+    assert made.exists() == (ballast > LINE_BYTES)
     os.kill(pids[0], signal.SIGKILL)
     with LocalJob(1, run_dir=tmp_path, detached=True) as job:
         left = job.state().left["w"]
         assert "host0/w/1#1" in left.living
         procs, places = left.adopt(), left.adopt_actors("place", Place)
         answers(places, 0, other_than=pids[0])
+        assert places.weighs.call().get(LIMIT_S).values() == (ballast, ballast)
         assert procs.process_ids == ("host0/w/0#1", "host0/w/1#1")
         os.kill(pids[1], signal.SIGKILL)
         third = answers(places, 1, other_than=pids[1])
@@ -100,3 +122,4 @@ def test_a_policy_and_what_is_left_of_its_budget_are_adopted_too(pids, failures,
         failure = failures.get(timeout=LIMIT_S)
         assert (failure.mesh, failure.ranks, failure.signal) == ("w", (1,), "SIGKILL")
         assert "not started again: 4 failures in 60 s, 3 allowed" in failure.reason
+    assert not made.exists(), "it ends with the mesh"

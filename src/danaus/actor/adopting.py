@@ -34,13 +34,14 @@ from danaus.actor.holdings import (
 )
 from danaus.actor.holdings_log import HoldingsLog
 from danaus.actor.identity import HostRef, ProcessRef
+from danaus.actor.kept_budget import KeptBudget
+from danaus.actor.made_of import MadeOf
 from danaus.actor.owned import OwnedActors, OwnedProcs, ProcsTerms, host_of
 from danaus.actor.proc_mesh import ProcMesh, names_of
 from danaus.actor.process_runtime import get_runtime
-from danaus.actor.restart import Restart, RestartBudget
+from danaus.actor.restart import Restart
 from danaus.actor.runtime import Runtime
 from danaus.actor.supervision_messages import MeshOwned, ProcessName
-from danaus.core.clock import MonotonicClock
 from danaus.core.errors import ConfigError
 from danaus.core.extent import Extent
 
@@ -62,6 +63,7 @@ class LeftProcs:
         living: Its processes that live.
         reached: The addresses of the agents that have told.
         job: The job's name.
+        made: The files of what its actors are made of.
     """
 
     held: ProcsHeld
@@ -71,6 +73,7 @@ class LeftProcs:
     living: frozenset[str]
     reached: frozenset[str]
     job: str
+    made: MadeOf
     _taken: dict[str, tuple[OwnedActors, tuple[ProcessRef, ...]]] = field(default_factory=dict)
 
     @property
@@ -108,7 +111,8 @@ class LeftProcs:
             for name, ref in zip(names, refs, strict=True)
             if ref.agent_address not in self.reached
         )
-        kept = [self._take(each) for each in self.actors if each.restart and each.made_of]
+        made = [each for each in self.actors if each.made_of or each.made_in]
+        kept = [self._take(each) for each in made if each.restart]
         with runtime.sending:
             runtime.io.post(lambda: _adopt_procs(runtime, owned, event, lost=lost, kept=kept))
         return ProcMesh(extent.region(), refs, name=held.name, mesh_id=held.mesh_id, owned=owned)
@@ -156,14 +160,20 @@ class LeftProcs:
         owned = OwnedActors(held.mesh_id, held.name, extent)
         facts = (held.mesh_id, held.name, get_runtime().context().actor_key)
         on, past = held.on, self.budgets.get(held.mesh_id, ())
-        restart = held.restart if held.made_of else None
+        owned.made_of, owned.made_in = self._made(held), held.made_in
+        restart = held.restart if owned.made_of else None
         if restart is not None:
             refs = tuple(dataclasses.replace(ref, restarts=True) for ref in refs)
-            owned.made_of = msgspec.msgpack.decode(held.made_of, type=list[bytes])
         points, names = tuple(extent.points()), names_of(refs)
         event = MeshOwned(*facts, points, names, on=on, restart=restart, past=past)
         self._taken[held.mesh_id] = owned, refs
         return owned, event, refs
+
+    def _made(self, held: ActorsHeld) -> Sequence[bytes]:
+        """Return what actors are made of; nothing where that was not written down, or is gone."""
+        if not held.made_of:
+            return self.made.read(held.made_in) if held.made_in else ()
+        return msgspec.msgpack.decode(held.made_of, type=list[bytes])
 
 
 _Actors = tuple[OwnedActors, MeshOwned, tuple[ProcessRef, ...]]
@@ -328,6 +338,7 @@ class Takeover:
                 living=living & {each.process_id for each in held.processes},
                 reached=frozenset(self._living),
                 job=self._job,
+                made=self.log.made,
             )
             for held in state.procs.values()
         )
@@ -352,35 +363,6 @@ class Takeover:
         record = self._runtime.supervisor.record
         record.budget(self._job, used)
         self._runtime.io.post(record.look, self._job)
-
-
-class KeptBudget(RestartBudget):
-    """A restart budget that outlives its controller.
-
-    Args:
-        name: Of whatever is started again.
-        policy: What is allowed.
-        before: As an earlier controller has left it.
-        write: Writes down how it stands.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        policy: Restart,
-        before: BudgetUsed | None,
-        *,
-        write: Callable[[BudgetUsed], None],
-    ) -> None:
-        now = MonotonicClock().now()
-        # A machine that was started again counts from 0: what lies ahead counts as of now.
-        past = [min(each, now) for each in before.past] if before is not None else []
-        super().__init__(policy, past, on_use=self._used)
-        self.total = before.total if before is not None else 0
-        self._name, self._write = name, write
-
-    def _used(self, past: tuple[float, ...]) -> None:
-        self._write(BudgetUsed(self._name, past, self.total))
 
 
 def _past_of(state: Holdings, actors: ActorsHeld) -> tuple[float, ...]:

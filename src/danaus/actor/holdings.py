@@ -82,7 +82,7 @@ class ActorsHeld(msgspec.Struct, frozen=True, tag="actors_held"):
     """Actors are about to be made on the processes ``on``, or were adopted.
 
     ``restart`` is their policy, ``made_of`` their class and arguments, packed; empty where there is
-    no policy, or they are too large to be written down.
+    no policy.  What is too large for a line lies in a file that ``made_in`` names.
     """
 
     mesh_id: str
@@ -93,6 +93,7 @@ class ActorsHeld(msgspec.Struct, frozen=True, tag="actors_held"):
     on: str
     restart: Restart | None = None
     made_of: bytes = b""
+    made_in: str = ""
 
 
 class MeshNoted(msgspec.Struct, frozen=True, tag="mesh_noted"):

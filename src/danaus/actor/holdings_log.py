@@ -29,6 +29,7 @@ from danaus.actor.holdings import (
     lines_of,
     replay,
 )
+from danaus.actor.made_of import MadeOf
 from danaus.core.file_lock import take_lock
 
 _LEAST_BYTES = 64 * 1024
@@ -50,6 +51,7 @@ class HoldingsLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.made = made_beside(path)
         self.state = Holdings()
         self.num_dropped = 0
         self.replaced = False
@@ -86,6 +88,7 @@ class HoldingsLog:
                         trouble = self._take_over(process_id, pid, started)
                 if trouble is None:  # it was written anew in between
                     os.close(self._file)
+            self.made.keep_only(_files_of(self.state))
         self._tell(trouble)
         return self.state.generation
 
@@ -113,10 +116,14 @@ class HoldingsLog:
     def record(self, *entries: Entry) -> None:
         """Take in changes and write them down; a disk that does not let it is told of."""
         with self._lock:
+            before = _files_of(self.state)
             for entry in entries:
                 self.state = apply(self.state, entry)
             self._unwritten += entries
             trouble = self._write()
+            needed = _files_of(self.state)
+            if before - needed and not self.replaced:
+                self.made.remove(before - needed)
         self._tell(trouble)
 
     def retry(self) -> bool:
@@ -211,6 +218,21 @@ def read_holdings(path: Path) -> Holdings:
         return replay(path.read_bytes()).state
     except FileNotFoundError:
         return Holdings()
+
+
+def remove_holdings(path: Path) -> None:
+    """Remove a file that nobody goes on with, and what lies beside it."""
+    made_beside(path).keep_only(())
+    path.unlink(missing_ok=True)
+
+
+def made_beside(path: Path) -> MadeOf:
+    """Return the files beside a record of this name."""
+    return MadeOf(path.with_name(f"{path.name}.made"))
+
+
+def _files_of(state: Holdings) -> set[str]:
+    return {each.made_in for each in state.actors.values() if each.made_in}
 
 
 def _write_all(file: int, data: bytes) -> None:

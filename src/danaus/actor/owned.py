@@ -241,6 +241,7 @@ class OwnedActors(OwnedMesh):
         link_to: Returns the link to where a rank is now.
         made_of: Class and arguments, packed, of actors that are started again; set before anything
             else is done.
+        made_in: The file in which they are written down; empty: in none.
     """
 
     def __init__(self, mesh_id: str, name: str, extent: Extent) -> None:
@@ -248,6 +249,7 @@ class OwnedActors(OwnedMesh):
         self.links: tuple[Link, ...] = ()
         self.link_to: Callable[[int], Link] = lambda rank: self.links[rank]
         self.made_of: Parts = ()
+        self.made_in = ""
         self._extent = extent
 
     def spawn(self, parts: Parts) -> None:

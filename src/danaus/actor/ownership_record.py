@@ -25,12 +25,12 @@ from danaus.actor.holdings import (
 )
 from danaus.actor.holdings_log import HoldingsLog
 from danaus.actor.links import Parts
+from danaus.actor.made_of import LINE_BYTES
 from danaus.actor.owned import OwnedActors, OwnedMesh, OwnedProcs
 from danaus.actor.supervision_messages import MeshOwned, ProcessName
 from danaus.core.extent import Extent, Point
 
 _RETRY_S = 1.0
-_MADE_OF_BYTES = 1 << 20
 
 
 class OwnershipRecord:
@@ -44,6 +44,7 @@ class OwnershipRecord:
         self._replaced = replaced
         self._logs: dict[str, HoldingsLog] = {}
         self._job_of: dict[str, str] = {}  # by mesh
+        self._not_laid_down: dict[str, tuple[OwnedActors, MeshOwned]] = {}  # by mesh
         self._retrying = False
 
     def keep(self, job: str, log: HoldingsLog) -> None:
@@ -56,12 +57,32 @@ class OwnershipRecord:
         if log is not None:
             log.close()
 
+    def lay_down(self, event: MeshOwned, parts: Parts) -> str:
+        """Write what actors are made of to a file, if it is too much for a line.
+
+        From any thread, best from none that others wait for: it may be much.
+
+        Returns:
+            The file's name; empty: it is in none.
+        """
+        job = self._job_of_all(event)
+        log = self._logs.get(job) if job is not None else None
+        if log is None or not _are_many(parts):
+            return ""
+        try:
+            return log.made.lay_down(event.mesh_id, parts)
+        except OSError:
+            return ""  # is tried again
+
+    def _job_of_all(self, event: MeshOwned) -> str | None:
+        jobs = {process.job for process in event.processes} & self._logs.keys()
+        return jobs.pop() if len(jobs) == 1 else None  # actors of this very process have none
+
     def owned(self, mesh: OwnedMesh, event: MeshOwned) -> None:
         """A mesh is about to be spawned, or was adopted."""
-        jobs = {process.job for process in event.processes} & self._logs.keys()
-        if len(jobs) != 1:  # actors of this very process, for one
+        job = self._job_of_all(event)
+        if job is None:
             return
-        (job,) = jobs
         extent, owner = _extent_of(event), str(event.owner or "")
         self._job_of[mesh.mesh_id] = job
         if isinstance(mesh, OwnedProcs):
@@ -70,7 +91,11 @@ class OwnershipRecord:
             self._write(job, ProcsHeld(*facts, held, msgspec.msgpack.encode(mesh.terms)))
         elif isinstance(mesh, OwnedActors) and event.on is not None:
             facts = (mesh.mesh_id, mesh.name, owner, extent.axes, extent.sizes)
-            self._write(job, ActorsHeld(*facts, event.on, event.restart, _packed(mesh.made_of)))
+            made = (_packed(mesh.made_of), mesh.made_in)
+            if _are_many(mesh.made_of) and not mesh.made_in:
+                self._not_laid_down[mesh.mesh_id] = mesh, event
+                self._retry_later()
+            self._write(job, ActorsHeld(*facts, event.on, event.restart, *made))
 
     def began(self, process: ProcessName, pid: int) -> None:
         """A process was forked."""
@@ -80,6 +105,7 @@ class OwnershipRecord:
 
     def ended(self, mesh_id: str) -> None:
         """A mesh is no more."""
+        self._not_laid_down.pop(mesh_id, None)
         job = self._job_of.pop(mesh_id, None)
         if job is not None:
             self._write(job, MeshLetGo(mesh_id))
@@ -122,12 +148,24 @@ class OwnershipRecord:
     def _look(self, log: HoldingsLog) -> None:
         if log.replaced:
             self._replaced(f"{log.path} is written by a later one")
-        if log.trouble and not self._retrying:
+        if log.trouble:
+            self._retry_later()
+
+    def _retry_later(self) -> None:
+        if not self._retrying:
             self._retrying = True
             asyncio.get_running_loop().call_later(_RETRY_S, self._retry)
 
     def _retry(self) -> None:
         self._retrying = False
+        again, self._not_laid_down = self._not_laid_down, {}
+        for mesh, event in again.values():
+            mesh.made_in = self.lay_down(event, mesh.made_of)
+            if mesh.made_in:
+                self.owned(mesh, event)
+            elif self._job_of_all(event) is not None:
+                self._not_laid_down[mesh.mesh_id] = mesh, event
+                self._retry_later()
         for log in list(self._logs.values()):
             log.retry()
             self._look(log)
@@ -135,8 +173,13 @@ class OwnershipRecord:
 
 def _packed(parts: Parts) -> bytes:
     """Return what actors are made of as one; nothing where that is too much for a line."""
-    few = sum(map(len, parts)) <= _MADE_OF_BYTES
-    return msgspec.msgpack.encode([bytes(part) for part in parts]) if parts and few else b""
+    if not parts or _are_many(parts):
+        return b""
+    return msgspec.msgpack.encode([bytes(part) for part in parts])
+
+
+def _are_many(parts: Parts) -> bool:
+    return sum(map(len, parts)) > LINE_BYTES
 
 
 def _extent_of(event: MeshOwned) -> Extent:

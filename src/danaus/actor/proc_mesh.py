@@ -137,6 +137,8 @@ class ProcMesh(Mesh):
             restart=restart,
         )
         owned = OwnedActors(mesh_id, name, extent)
+        if restart is not None and not made_here:
+            owned.made_in = runtime.supervisor.record.lay_down(event, parts)
         with runtime.sending:
             runtime.io.post(lambda: runtime.start_actors(owned, event, refs=refs, parts=parts))
         return ActorMesh(what[0], extent.region(), refs, name=name, mesh_id=mesh_id, owned=owned)

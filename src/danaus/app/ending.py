@@ -12,7 +12,7 @@ from danaus.actor.agent_messages import ShutDown
 from danaus.actor.agent_talk import talk_to_agent
 from danaus.actor.found_process import FoundProcess
 from danaus.actor.holdings import HostHeld
-from danaus.actor.holdings_log import read_holdings
+from danaus.actor.holdings_log import read_holdings, remove_holdings
 from danaus.actor.procfs import kill_exactly
 from danaus.app.events import Event
 from danaus.app.run_folder import RunFolder
@@ -45,7 +45,7 @@ def end_what_is_left(folder: RunFolder, reason: str, *, grace_s: float) -> list[
     pid, started = known.get("quorum_pid"), known.get("quorum_started")
     if isinstance(pid, int) and isinstance(started, int) and kill_exactly(pid, started):
         found.append("the quorum service")
-    record.unlink(missing_ok=True)
+    remove_holdings(record)
     if found:
         with Journal(folder.journal_path) as journal:
             journal.record(Event.RUN_STOPPED, reason=f"{reason}; no controller was alive")

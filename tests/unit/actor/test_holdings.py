@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
 
@@ -28,7 +29,13 @@ from danaus.actor.holdings import (
     replay,
 )
 from danaus.actor.holdings_log import HoldingsLog, read_holdings
+from danaus.actor.identity import ProcessRef
+from danaus.actor.made_of import LINE_BYTES
+from danaus.actor.owned import OwnedActors, OwnedProcs, ProcsTerms
+from danaus.actor.ownership_record import OwnershipRecord
 from danaus.actor.restart import Restart
+from danaus.actor.supervision_messages import MeshOwned, ProcessName
+from danaus.core.extent import Extent
 
 names = st.sampled_from(["a", "b", "c"])
 processes = st.tuples(names, st.integers(0, 2)).map(lambda at: f"host{at[1]}/{at[0]}/0#0")
@@ -178,3 +185,88 @@ def test_a_draft_that_a_killed_controller_left_is_in_nobodys_way(open_log):
     for n in range(2000):
         log.record(BudgetUsed("replica-0", (float(n),), n))
     assert read_holdings(log.path) == log.state
+
+
+# -- what is too much for a line ----------------------------------------------------------------
+
+MUCH = [b"class", bytes(LINE_BYTES)]
+POINT = Extent.of({"r": 1}).point(0)
+PLACED = MeshOwned(
+    *("s.1", "s", None, (POINT,), (ProcessName("job", "host0/w/0#0"),)), on="w.1", restart=Restart()
+)
+
+
+def files(log) -> list[str]:
+    return sorted(os.listdir(log.path.parent))
+
+
+@pytest.fixture
+def record(open_log):
+    """A record of what is owned in a job, and the log that it goes into."""
+    log = open_log()
+    record = OwnershipRecord(lambda why: None)
+    record.keep("job", log)
+    procs = OwnedProcs("w.1", "w", [ProcessRef("host0/w/0#0", "a", "", "job")], terms=TERMS)
+    on = MeshOwned("w.1", "w", None, PLACED.points, PLACED.processes)
+    record.owned(procs, on)
+    return record, log
+
+
+TERMS = ProcsTerms(({},))
+
+
+def owned(record, parts) -> OwnedActors:
+    actors = OwnedActors("s.1", "s", POINT.extent)
+    actors.made_of, actors.made_in = parts, record.lay_down(PLACED, parts)
+    record.owned(actors, PLACED)
+    return actors
+
+
+def test_what_is_too_much_for_a_line_lies_in_a_file_until_the_mesh_ends(record, open_log):
+    record, log = record
+    actors = owned(record, MUCH)
+    assert log.path.stat().st_size < LINE_BYTES
+    again = open_log()
+    held = again.state.actors["s.1"]
+    assert again.made.read(held.made_in) == MUCH
+    assert held.made_in == actors.made_in
+    again.record(MeshLetGo("w.1"))
+    assert files(again) == [again.path.name]
+
+
+def test_a_file_that_no_line_names_goes_with_the_next_controller(record, open_log):
+    record, log = record
+    record.lay_down(PLACED, MUCH)
+    assert len(files(log)) == 2
+    assert files(open_log()) == [log.path.name]
+
+
+def test_a_later_controllers_files_are_let_alone(record, open_log):
+    record, log = record
+    owned(record, MUCH)
+    later = open_log()
+    record.ended("s.1")
+    assert log.replaced
+    assert later.made.read(later.state.actors["s.1"].made_in) == MUCH
+
+
+def test_a_damaged_file_says_nothing(record):
+    record, log = record
+    actors = owned(record, MUCH)
+    path = log.path.with_name(f"{log.path.name}.made") / actors.made_in
+    path.write_bytes(path.read_bytes()[:-1])
+    assert log.made.read(actors.made_in) == []
+
+
+def test_a_file_that_cannot_be_written_is_written_later(record):
+    asyncio.run(_written_later(*record))
+
+
+async def _written_later(record, log) -> None:
+    in_its_way = log.path.with_name(f"{log.path.name}.made")
+    in_its_way.touch()
+    actors = owned(record, MUCH)
+    assert (actors.made_in, log.state.actors["s.1"].made_in) == ("", "")
+    in_its_way.unlink()
+    record._retry()
+    assert log.made.read(log.state.actors["s.1"].made_in) == MUCH
