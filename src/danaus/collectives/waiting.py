@@ -10,7 +10,7 @@ import math
 import os
 import select
 
-from danaus.core.clock import Clock, Deadline
+from danaus.core.clock import Deadline
 
 _AWAKE_S = 0.001
 _TAKEN_S = 50e-6
@@ -19,14 +19,15 @@ _TAKEN_S = 50e-6
 
 def wait_for_events(poller: select.poll, deadline: Deadline) -> list[tuple[int, int]]:
     """Return what a poll tells; nothing, once the deadline has passed."""
-    return _stay_awake(poller, deadline.clock) or poller.poll(
+    return _stay_awake(poller, deadline) or poller.poll(
         math.ceil(deadline.remaining_s() * 1000.0)
     )
 
 
-def _stay_awake(poller: select.poll, clock: Clock) -> list[tuple[int, int]]:
+def _stay_awake(poller: select.poll, deadline: Deadline) -> list[tuple[int, int]]:
     """Look again and again for a moment, as long as nobody else wants this processor."""
-    until = clock.now() + _AWAKE_S
+    clock = deadline.clock
+    until = min(clock.now() + _AWAKE_S, deadline.at)
     while not (events := poller.poll(0)):
         yielding = clock.now()
         if yielding >= until:
