@@ -102,8 +102,12 @@ def test_who_is_killed_or_hangs_while_it_leaves_is_dead_like_any_other(
         os.kill(victim, signal.SIGKILL)
         killed = watch.until("a death", lambda: watch.events(Event.PROCESS_EXITED, incarnation=0))
         assert killed[0]["signal"] == "SIGKILL"
-        watch.until_members(2)
-        watch.until_members(3, limit_s=60)
+        successor = "replica-1/0#1"
+        watch.until(
+            "its successor's entry",
+            lambda: any(successor in line["members"] for line in watch.events("quorum_announced")),
+            limit_s=60,
+        )
         victim = worker(watch, 2)
         os.kill(victim, signal.SIGTERM)
         os.kill(victim, signal.SIGSTOP)

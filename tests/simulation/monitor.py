@@ -121,6 +121,7 @@ class Monitor:
         for member in sorted(members - taking):  # a replica is lost with its first rank
             left = (member.replica_id, member.incarnation) not in lost
             left = left and not self._has_promised(member, last.epoch)
+            left = left and not self._came_too_late(member, told)
             if left and not self.resumed and not self.forgotten:
                 raise Violation("Q-7", f"{told.epoch} leaves {member} behind, which is not fenced")
 
@@ -132,6 +133,16 @@ class Monitor:
         return of in self.apart | self.sent_away and all(
             to is not None and to >= epoch for to in promised
         )
+
+    def _came_too_late(self, member: MemberId, told: Announcement) -> bool:
+        """Tell whether one whose heart is heard did not ask in time: it may ask again, and learn.
+
+        Nothing that it knows can be committed any more: the others have promised no vote.
+        """
+        said = f"{member.replica_id} did not ask within" in told.reason
+        machine = self.world.service.machine
+        beat_at = machine._s.roster.processes[member].beat_at
+        return said and machine._s.now - beat_at <= machine._s.settings.heartbeat_limit_s
 
     def _keeps(self, told: Announcement, last: Announcement | None) -> None:
         """The committed step never falls but by a rollback, and no rollback is without cause."""
@@ -200,11 +211,9 @@ class Monitor:
                 del self.lineage[later]
 
     def announcing(self, told: Announcement) -> None:
-        saved = self.world.disk.announcement if self.world.disk else None
-        same = saved and (saved.epoch, saved.members, saved.outcome, saved.committed_step) == (
-            told.epoch, told.members, told.outcome, told.committed_step
-        )  # fmt: skip
-        if not same:
+        # An older service may repeat what was saved before the disk of both was lost.
+        saved = [self.world.disk.announcement] if self.world.disk else self.announced
+        if _told(told) not in map(_told, saved):
             raise Violation("Q-1", f"{told.epoch} is announced, but not saved as it is told")
 
     def wiped(self) -> None:
@@ -379,3 +388,8 @@ class Monitor:
 
     def replayed(self, member: Member) -> None:
         replayed_truly(self.lineage, member)
+
+
+def _told(told: Announcement) -> tuple[Any, ...]:
+    """Return what of an announcement must be saved before anybody hears of it."""
+    return told.epoch, told.members, told.outcome, told.committed_step

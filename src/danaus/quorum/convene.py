@@ -7,7 +7,8 @@ how it is announced ``quorum.forming``'s.  Functions of the quorum machine: pure
 
 Invariants:
     Q-1: an announcement is ordered only behind its ``Persist``.
-    Q-7: nobody is left behind before its fence is settled.
+    Q-7: nobody is left behind before its fence is settled, but for one whose heart beats and that
+        has not asked within the join limit: slow rather than hung, it may ask again, and learn.
     Q-9: a second divergence at the same step stops the run.
     T-1: the outcome is part of what is persisted.
 """
