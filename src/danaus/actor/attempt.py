@@ -6,10 +6,9 @@ Owns ``Attempt`` for what an endpoint may raise, ``exits`` for ``sys.exit`` in i
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -51,19 +50,34 @@ class Attempt:
 _ENDS = (SystemExit, KeyboardInterrupt, GeneratorExit)
 
 
-@contextlib.contextmanager
-def exits(end: Callable[[int], object]) -> Iterator[None]:
+class exits:  # noqa: N801  # as contextlib's own managers are called
     """Give the code of a ``sys.exit`` within to ``end``: a thread would swallow it, a loop stop.
 
     A ``KeyboardInterrupt`` ends the process as well, with the code of a shell.
     """
-    try:
-        yield
-    except KeyboardInterrupt:
-        end(128 + signal.SIGINT)
-    except SystemExit as left:
-        code = left.code
-        if not isinstance(code, int | None):  # words, for which Python's own code is 1
-            sys.stderr.write(f"{code}\n")
-            code = 1
-        end(code or 0)
+
+    __slots__ = ("_end",)
+
+    def __init__(self, end: Callable[[int], object]) -> None:
+        self._end = end
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        if isinstance(error, KeyboardInterrupt):
+            self._end(128 + signal.SIGINT)
+        elif isinstance(error, SystemExit):
+            code = error.code
+            if not isinstance(code, int | None):  # words, for which Python's own code is 1
+                sys.stderr.write(f"{code}\n")
+                code = 1
+            self._end(code or 0)
+        else:
+            return False
+        return True

@@ -14,7 +14,9 @@ from danaus.wire.frame import Buffer
 SMALL_BYTES = 16 * 1024
 """What a message or an answer may hold to travel with others."""
 TOGETHER = 128
-"""So many go at once, whatever else is to come."""
+"""So many messages go at once, whatever else is to come."""
+ANSWERS_TOGETHER = 16
+"""So many answers: the caller goes on with these while the actor is at work on the others."""
 
 Key = tuple[str, int, int, str, str]
 """Mesh, rank, incarnation, sender, endpoint: what messages on one route share."""

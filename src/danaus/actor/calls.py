@@ -86,7 +86,14 @@ class MeshEndpoint(Endpoint[P, R]):
             return self._ask(lambda outcomes: outcomes[0].get(), args, kwargs)
         parts = self._packed(args, kwargs)
         answer = OneAnswer(self._target, self._name)
-        self._post(parts, answer)
+        runtime = self._target.runtime
+        (way,) = self._target.ways(self._spec.name, runtime.context().actor_key)
+        link, number = way.link, next(way.numbers)
+        call = NOT_SENT if link is None else link.submit(way.key, parts, answer, number=number)
+        if link is None or call == NOT_SENT:
+            runtime.io.post(self._send_numbered, (way, 0, number), parts, answer)
+        else:
+            answer.posted(0, link, call)
         return answer
 
     def choose(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 
 from danaus.actor.agent_messages import Hello
-from danaus.actor.batches import SMALL_BYTES, TOGETHER, Incoming
+from danaus.actor.batches import ANSWERS_TOGETHER, SMALL_BYTES, Incoming
 from danaus.actor.identity import ProcessRef
 from danaus.actor.links import LinkUser, Parts
 from danaus.actor.portable import packed_exception
@@ -88,7 +88,7 @@ class SessionPeer:
             return
         with self._answering:
             self._values.append((call, bytes(parts[0])))
-            if not more or len(self._values) >= TOGETHER:
+            if not more or len(self._values) >= ANSWERS_TOGETHER:
                 self._flush()
                 return
             posted, self._io_will_flush = self._io_will_flush, True

@@ -91,8 +91,15 @@ def pack(value: object) -> list[Buffer]:
 
 def pack_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Buffer]:
     """Return ``(args, kwargs)`` as ``pack`` does."""
-    if not kwargs and _is_plain(args):
-        return [pickle.dumps((args, kwargs), _PROTOCOL)]
+    if not kwargs and len(args) <= _PLAIN_LENGTH:
+        for value in args:
+            kind = type(value)
+            if (kind is bytes or kind is str) and len(value) <= _PLAIN_LENGTH:
+                continue
+            if kind not in _PLAIN and not _is_plain(value):
+                break
+        else:
+            return [pickle.dumps((args, kwargs), _PROTOCOL)]
     return pack((args, kwargs))
 
 
