@@ -12,7 +12,7 @@ from tests.faults.lab_runs import lab_run, pid_here
 
 from danaus.app.events import Event
 from danaus.ft.observer import Moment
-from danaus.testing.faults import Pace, Strike
+from danaus.testing.faults import FORWARD, Pace, Strike
 from danaus.testing.lab import missing
 from danaus.testing.runs import Running, Shape, SmallRun, running, small_run
 from danaus.testing.watching import RunWatch
@@ -157,6 +157,24 @@ def test_a_rank_that_hangs_is_killed_and_its_sibling_lives_on(undisturbed, tmp_p
         assert repairs(watch, 1) == [(1, [sibling])]
         assert who_fetched_a_shard(watch, 1) == {1}
         assert finish(going, tmp_path / "fast") == undisturbed(run)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_hangs_inside_a_leaf_is_killed_alone(undisturbed, tmp_path, rank):
+    """Its sibling, too, stands at that leaf: it waits for the other's part of a layer."""
+    hang = Strike(FORWARD, 3, incarnation=0, rank=rank, number=signal.SIGSTOP, at_strength=3)
+    run = paced(tmp_path, hang)
+    with running(run) as going:
+        watch = going.watch
+        watch.until("the hang", watch.strikes, limit_s=60)
+        sibling = pid_of(watch, 1, 1 - rank)
+        back(going, 1, 1)
+        assert repairs(watch, 1) == [(rank, [sibling])]
+        assert who_fetched_a_shard(watch, 1) == {rank}
+        assert finish(going, tmp_path / "fast") == undisturbed(run)
+        assert pid_of(watch, 1, 1 - rank) == sibling
 
 
 @pytest.mark.slow

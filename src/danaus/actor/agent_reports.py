@@ -70,8 +70,8 @@ class Reports:
         seen: dict[str, ProcessPosition] = {}
         for worker in self._workers:
             at = worker.block.read()
-            if worker.moved[0] != at.writes:
-                worker.moved = (at.writes, now)
+            if worker.moved[0] != at.moves:
+                worker.moved = (at.moves, now)
             seen[worker.spec.process_id] = ProcessPosition(
                 process_id=worker.spec.process_id,
                 step=at.step,
@@ -79,6 +79,7 @@ class Reports:
                 collective=at.collective,
                 waiting=at.phase.waits,
                 still_s=now - worker.moved[1],
+                for_siblings=at.for_siblings,
             )
         for peer in self._sessions:
             positions = tuple(seen[name] for name in sorted(peer.watching & seen.keys()))

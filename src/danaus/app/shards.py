@@ -16,6 +16,7 @@ from typing import Any, Self
 from danaus.ft.place import Place
 from danaus.train.parallel import ALONE, ShardPlace
 from danaus.wire.address import Address
+from danaus.wire.position import PositionBlock
 from danaus.wire.secret import Secret
 from danaus.wire.store import StoreThread
 from danaus.wire.store_client import StoreClient
@@ -31,10 +32,11 @@ class Shards:
     Args:
         place: Who this process is.
         sockets: A folder for unix sockets.
+        position: Where it is said that this process waits for the others.
     """
 
-    def __init__(self, place: Place, sockets: str) -> None:
-        self._who, self._sockets = place, sockets
+    def __init__(self, place: Place, sockets: str, position: PositionBlock | None = None) -> None:
+        self._who, self._sockets, self._position = place, sockets, position
         self._open, self._meeting = contextlib.ExitStack(), contextlib.ExitStack()
         self._group: Any = None
         self.place: ShardPlace = ALONE
@@ -44,7 +46,10 @@ class Shards:
             with contextlib.ExitStack() as opening:
                 # Loads torch.distributed, which a replica of one process does without.
                 groups = import_module("danaus.collectives.shard_group")
-                group = self._group = groups.ShardGroup(self._who.rank, self._who.num_ranks)
+                on_wait = self._position.wait_for_siblings if self._position else None
+                group = self._group = groups.ShardGroup(
+                    self._who.rank, self._who.num_ranks, on_wait=on_wait
+                )
                 opening.callback(groups.uninstall)
                 opening.callback(self.part)
                 self.meet(self._who)

@@ -63,7 +63,7 @@ class RankTraining:
             os.nice(job.niceness)
         self._choice.platform.pin(job.train.platform)
         place = self._place()
-        self._shards = shards = Shards(place, context().proc.sockets)
+        self._shards = shards = Shards(place, context().proc.sockets, context().proc.position)
         self._open.enter_context(shards)
         self._work = ReplicaWork.build(
             job.train, place, shards=shards.place, folder=self._folder.checkpoints

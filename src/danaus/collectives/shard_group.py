@@ -61,11 +61,15 @@ class ShardGroup(dist.ProcessGroup):
     Args:
         rank: This process's rank in the replica.
         size: Processes of the replica; neither changes.
+        on_wait: Told true as a collective begins, and false when it is over (P-3).
     """
 
-    def __init__(self, rank: int, size: int) -> None:
+    def __init__(
+        self, rank: int, size: int, *, on_wait: Callable[[bool], None] | None = None
+    ) -> None:
         super().__init__(rank, size)  # type: ignore[call-arg]  # the stubs lack this one
         self._place, self._num_members = rank, size
+        self._on_wait = on_wait or (lambda _: None)
         self._name = _AXIS
         self._inner: dist.ProcessGroup | None = None
         self._reason = "it has not been configured"
@@ -117,12 +121,15 @@ class ShardGroup(dist.ProcessGroup):
         if inner is None:
             raise ExchangeAborted(f"the group inside the replica has no members: {self._reason}")
         began_s = time.monotonic()
+        self._on_wait(True)
         try:
             work = getattr(inner, name)(*args, **options)
             work.wait()
         except RuntimeError as error:
             self.dismiss(f"{name} failed")
             raise PeerLost("a sibling", str(error)) from error
+        finally:
+            self._on_wait(False)
         self._waited_s += time.monotonic() - began_s
         return work
 

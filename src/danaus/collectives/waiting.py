@@ -19,9 +19,7 @@ _TAKEN_S = 50e-6
 
 def wait_for_events(poller: select.poll, deadline: Deadline) -> list[tuple[int, int]]:
     """Return what a poll tells; nothing, once the deadline has passed."""
-    return _stay_awake(poller, deadline) or poller.poll(
-        math.ceil(deadline.remaining_s() * 1000.0)
-    )
+    return _stay_awake(poller, deadline) or poller.poll(math.ceil(deadline.remaining_s() * 1000.0))
 
 
 def _stay_awake(poller: select.poll, deadline: Deadline) -> list[tuple[int, int]]:

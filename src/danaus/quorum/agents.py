@@ -251,6 +251,7 @@ def observation_of(seen: ProcessPosition, quiet: Quiet | None = None) -> Observa
         starting=seen.phase == Phase.START,
         apart=apart,
         together=seen.phase in (Phase.REDUCE, Phase.VOTE),
+        for_siblings=seen.for_siblings,
         quiet=quiet,
         where=f"step {seen.step}, {_phase_name(seen.phase)}, collective {seen.collective}",
     )

@@ -15,7 +15,8 @@ Invariants:
     stalls at once nobody is, and it is reported; where those furthest behind stand in one
     exchange, or all at one position, the group is rebuilt once, then they are suspected; while
     one is unseen, who stands in an exchange may wait for it.  What is counted are replicas: ranks
-    of one wait for each other.
+    of one wait for each other, and of those that stand at one position only those are suspected
+    that are not in an exchange among themselves.
 """
 
 from __future__ import annotations
@@ -87,6 +88,7 @@ class Observation:
         starting: It has not come to its first step yet.
         apart: It learns while the others go on: nobody waits for it, nor it for anybody.
         together: It is in an exchange with other replicas.
+        for_siblings: It is in an exchange with other ranks of its replica.
         quiet: What its heartbeats and asks say of one that waits.
         idle: It has no reason to stand there: it waits in name only.
         where: The position in words.
@@ -98,6 +100,7 @@ class Observation:
     starting: bool = False
     apart: bool = False
     together: bool = False
+    for_siblings: bool = False
     quiet: Quiet | None = None
     idle: bool = False
     where: str = ""
@@ -275,12 +278,27 @@ class StallJudge:
         if together and len(_replicas(last)) == 1 and self._may_wait(last, running, stalled):
             return self._all_at_one(sorted(last), now)
         alike = together or len(last) == len(running)
+        last = self._without_those_who_wait(last)
         if alike and len(_replicas(last)) > 1:
             if stalled.issuperset(last):
                 return self._all_at_one(sorted(last), now)
             # The first to have stood there for long need not be the cause.
             return self._suspect(sorted(stalled - running.keys()), now)
         return self._suspect(sorted(m for m in stalled if m in last or m not in running), now)
+
+    def _without_those_who_wait(self, last: list[MemberId]) -> list[MemberId]:
+        """Leave out who waits for a sibling, if one stands beside it that does not.
+
+        One that is silent waits in name only: it was stopped within the exchange.
+        """
+        silent_s = self.settings.silent_s
+        waits: set[MemberId] = set()
+        for member in last:
+            seen = self._tracks[member].seen
+            if seen.for_siblings and (seen.quiet is None or seen.quiet.silent_s <= silent_s):
+                waits.add(member)
+        at_work = _replicas(member for member in last if member not in waits)
+        return [m for m in last if m not in waits or m.replica_id not in at_work]
 
     def _unseen(self, now: float) -> bool:
         """Tell whether a process is neither seen, or not yet, nor known to be gone."""

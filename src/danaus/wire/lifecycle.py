@@ -48,7 +48,8 @@ class ProcessExited(msgspec.Struct, frozen=True, tag="process_exited"):
 
 class ProcessPosition(msgspec.Struct, frozen=True):
     """Where one process is; ``phase`` is a ``position.Phase``, ``still_s`` how long it has been
-    there, ``waiting`` that it stands there for others."""
+    there, ``waiting`` that it stands there for others, ``for_siblings`` that it does for ranks of
+    its own replica."""
 
     process_id: str
     step: int
@@ -56,6 +57,7 @@ class ProcessPosition(msgspec.Struct, frozen=True):
     collective: int
     waiting: bool
     still_s: float
+    for_siblings: bool = False
 
 
 class PositionsSeen(msgspec.Struct, frozen=True, tag="positions_seen"):

@@ -16,13 +16,13 @@ import mmap
 import os
 import struct
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import xxhash
 
 from danaus.core.errors import ConfigError
 
-_FACTS = struct.Struct("<QqIIq")  # number, step, phase, reserved, collective
+_FACTS = struct.Struct("<QQqIIq")  # number, moves, step, phase, for siblings, collective
 _CHECK = struct.Struct("<Q")
 _SLOT_BYTES = 64
 _BLOCK_BYTES = 2 * _SLOT_BYTES
@@ -52,12 +52,21 @@ class Phase(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """One reading; ``writes`` grows with every write, also of an equal position."""
+    """One reading.
+
+    Args:
+        step: In which step the worker is.
+        phase: Where in it.
+        collective: Which exchange, or which leaf, it is at.
+        moves: Grows with every write of a position, also of an equal one.
+        for_siblings: It stands there for other ranks of its replica at the moment.
+    """
 
     step: int
     phase: Phase
     collective: int
-    writes: int
+    moves: int
+    for_siblings: bool = False
 
 
 class PositionBlock:
@@ -122,23 +131,37 @@ class PositionBlock:
             block = cls(mmap.mmap(fd, _BLOCK_BYTES))
         finally:
             os.close(fd)
-        block._number = block.read().writes
+        newest = block._newest()
+        if newest is not None:
+            block._number, block._last = newest
         return block
 
     def write(self, step: int, phase: Phase, collective: int) -> None:
         """Say where this worker is; about a microsecond, from any thread."""
         with self._lock:
-            self._put(step, phase, collective)
+            last = self._last
+            self._put(Position(step, Phase(phase), collective, last.moves + 1, last.for_siblings))
+
+    def wait_for_siblings(self, begins: bool) -> None:
+        """Say that this worker waits for other ranks of its replica, or no more.
+
+        It has not moved by that: what it is at takes as long as it takes.
+        """
+        with self._lock:
+            self._put(replace(self._last, for_siblings=begins))
 
     def read(self) -> Position:
         """Return the last position that was written whole."""
         for _ in range(_TRIES):
-            slots = (self._slot(0), self._slot(1))
-            found = [slot for slot in slots if slot is not None]
-            if found:
-                self._last = max(found, key=lambda slot: slot.writes)
-                return self._last
+            newest = self._newest()
+            if newest is not None:
+                _, self._last = newest
+                break
         return self._last
+
+    def _newest(self) -> tuple[int, Position] | None:
+        found = [slot for slot in (self._slot(0), self._slot(1)) if slot is not None]
+        return max(found, key=lambda slot: slot[0], default=None)
 
     def close(self) -> None:
         """Unmap the block; the file stays."""
@@ -147,20 +170,22 @@ class PositionBlock:
             os.close(self._fd)
             self._fd = -1
 
-    def _put(self, step: int, phase: Phase, collective: int) -> None:
+    def _put(self, at: Position) -> None:
         self._number += 1
-        self._last = Position(step, Phase(phase), collective, self._number)
-        facts = _FACTS.pack(self._number, step, phase, 0, collective)
+        self._last = at
+        facts = _FACTS.pack(
+            self._number, at.moves, at.step, at.phase, at.for_siblings, at.collective
+        )
         slot = facts + _CHECK.pack(xxhash.xxh3_64_intdigest(facts))
         start = _SLOT_BYTES * (self._number & 1)
         self._memory[start : start + len(slot)] = slot
 
-    def _slot(self, index: int) -> Position | None:
+    def _slot(self, index: int) -> tuple[int, Position] | None:
         start = index * _SLOT_BYTES
         raw = self._memory[start : start + _FACTS.size + _CHECK.size]
         facts = raw[: _FACTS.size]
-        number, step, phase, _, collective = _FACTS.unpack(facts)
+        number, moves, step, phase, for_siblings, collective = _FACTS.unpack(facts)
         (check,) = _CHECK.unpack(raw[_FACTS.size :])
         if number == 0 or check != xxhash.xxh3_64_intdigest(facts) or phase > Phase.DONE:
             return None
-        return Position(step, Phase(phase), collective, number)
+        return number, Position(step, Phase(phase), collective, moves, bool(for_siblings))

@@ -1,10 +1,13 @@
 """H-3's ground: siblings are exchanged under a living, sharded module (FSDP2, two processes)."""
 
+import gc
 import os
+import queue
 import select
 import subprocess
 import sys
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,8 +18,8 @@ from tests.procs.collectives.shard_process import SIZE, batch, network
 from danaus.collectives.fingerprint import fingerprint
 from danaus.collectives.shard_group import ShardGroup
 from danaus.collectives.store import WireStore
-from danaus.core.errors import ExchangeAborted
-from danaus.testing.groups import Member
+from danaus.core.errors import ExchangeAborted, PeerLost
+from danaus.testing.groups import Member, together
 from danaus.wire.address import Address
 from danaus.wire.secret import Secret
 from danaus.wire.store import StoreThread
@@ -115,6 +118,33 @@ def test_a_dead_sibling_is_exchanged_and_the_bits_are_those_of_plain_torch(ranks
     assert all_do([first, third], "meet 2") == ["None"] * 2
     assert all_do([first, third], "gradient") == ["None"] * 2
     assert all_do([first, third], "apply") == expected_fingerprints()
+
+
+def test_a_rank_says_that_it_waits_until_a_collective_is_over_or_its_sibling_is_lost(store):
+    thread, secret, _ = store
+    said = queue.SimpleQueue()
+    clients = [StoreClient(thread.address, secret) for _ in range(2)]
+    first, second = ShardGroup(0, 2, on_wait=said.put), ShardGroup(1, 2)
+
+    def meet(group, client):
+        group.configure(WireStore(client, prefix="w/"), "1", limit_s=20.0)
+
+    together(*[partial(meet, *each) for each in zip((first, second), clients, strict=True)])
+    assert said.empty()
+    waiting = Member(first.barrier)
+    assert said.get(timeout=20.0)
+    second.barrier()
+    assert not isinstance(waiting.outcome(), BaseException)
+    assert not said.get(timeout=20.0)
+    waiting = Member(first.barrier)
+    assert said.get(timeout=20.0)
+    second.dismiss("it is lost")
+    gc.collect()
+    assert isinstance(waiting.outcome(), PeerLost)
+    assert not said.get(timeout=20.0)
+    assert said.empty()
+    for client in clients:
+        client.close()
 
 
 def test_a_group_without_members_says_so():

@@ -161,13 +161,13 @@ def test_positions_of_a_busy_writer_are_whole(tmp_path: Path) -> None:
         seen = 0
         while seen < 50 and time.monotonic() < until:
             now = block.read()
-            if now.writes > 1:
+            if now.moves > 1:
                 assert now.collective == now.step * 10 + now.phase
-                assert now.writes == 2 * now.step + (now.phase is Phase.REDUCE)
+                assert now.moves == 2 * now.step + (now.phase is Phase.REDUCE)
                 seen += now != last
-            assert now.writes >= last.writes
+            assert now.moves >= last.moves
             last = now
         os.kill(writer.pid, signal.SIGSTOP)
-        assert block.read().writes >= last.writes
+        assert block.read().moves >= last.moves
     assert seen == 50
     block.close()

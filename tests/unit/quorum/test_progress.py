@@ -34,6 +34,7 @@ class Fleet:
         self.stopped: set[MemberId] = set()
         self.answered: dict[MemberId, float] = {}
         self.apart: set[MemberId] = set()
+        self.for_siblings: set[MemberId] = set()
 
     def move(self, member: MemberId, step: int, phase: int, collective: int = 0) -> None:
         self.where[member] = (step, phase, collective)
@@ -48,6 +49,7 @@ class Fleet:
                 starting=where[1] == START,
                 apart=where[1] == LEARN and member in self.apart,
                 together=where[1] in (REDUCE, VOTE),
+                for_siblings=member in self.for_siblings,
                 quiet=self.quiet(member),
             )
             for member, where in self.where.items()

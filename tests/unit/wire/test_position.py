@@ -27,6 +27,21 @@ def test_a_reader_sees_what_was_written_last(tmp_path: Path) -> None:
     assert (tmp_path / "p").stat().st_mode & 0o777 == 0o600
 
 
+def test_who_waits_for_siblings_has_not_moved_and_says_so_until_it_is_over(tmp_path: Path) -> None:
+    worker = PositionBlock.create(tmp_path / "p")
+    agent = PositionBlock.open(tmp_path / "p")
+    worker.write(7, Phase.COMPUTE, 3)
+    worker.wait_for_siblings(True)
+    assert agent.read() == Position(7, Phase.COMPUTE, 3, 2, for_siblings=True)
+    worker.write(7, Phase.COMPUTE, 4)
+    assert agent.read() == Position(7, Phase.COMPUTE, 4, 3, for_siblings=True)
+    again = PositionBlock.open(tmp_path / "p")
+    again.wait_for_siblings(False)
+    assert agent.read() == Position(7, Phase.COMPUTE, 4, 3)
+    for block in (worker, agent, again):
+        block.close()
+
+
 def test_a_full_disk_is_an_error_when_it_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,7 +79,7 @@ def test_a_torn_write_leaves_an_older_position(where: int, value: int, writes: i
             agent._memory[where] = value
         got = agent.read()
         assert got == Position(writes - 1, Phase.COMPUTE, writes - 1, writes + 1) or (
-            got.writes == writes
+            got.moves == writes
         )
         agent.close()
     finally:
