@@ -38,9 +38,15 @@ class Place(Actor):
     def weighs(self) -> int:
         return len(self.ballast)
 
+    @endpoint
+    def word(self) -> str:
+        import danaus_brought
+        return danaus_brought.WORD
+
 def main():
     job = LocalJob(1, run_dir=sys.argv[2], detached=True).apply()
     procs = job.state().hosts.spawn_procs({"r": 2}, name="w")
+    procs.sync_workspace(sys.argv[4]).get(20)
     places = procs.spawn("place", Place, bytes(int(sys.argv[3])), restart=Restart())
     one = places.slice(hosts=0, r=1)
     before = one.pid.call_one().get(20)
@@ -67,6 +73,10 @@ class Place(Actor):
     def weighs(self) -> int:
         raise NotImplementedError
 
+    @endpoint
+    def word(self) -> str:
+        raise NotImplementedError
+
 
 @pytest.fixture(params=[3, 5 * LINE_BYTES], ids=["small", "large"])
 def ballast(request):
@@ -77,7 +87,11 @@ def ballast(request):
 @pytest.fixture
 def pids(tmp_path, ballast):
     """The pids of two workers, one of them in another's place, whose controller was killed."""
-    command = [sys.executable, "-c", CONTROLLER, str(SRC), str(tmp_path), str(ballast)]
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "danaus_brought.py").write_text("WORD = 'brought'")
+    words = [str(SRC), str(tmp_path), str(ballast), str(code)]
+    command = [sys.executable, "-c", CONTROLLER, *words]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as controller:
         assert controller.stdout is not None
@@ -115,6 +129,7 @@ def test_a_policy_and_what_is_left_of_its_budget_are_adopted_too(pids, failures,
         answers(places, 0, other_than=pids[0])
         assert places.weighs.call().get(LIMIT_S).values() == (ballast, ballast)
         assert procs.process_ids == ("host0/w/0#1", "host0/w/1#1")
+        assert places.word.call().get(LIMIT_S).values() == ("brought", "brought")
         os.kill(pids[1], signal.SIGKILL)
         third = answers(places, 1, other_than=pids[1])
         assert failures.empty()

@@ -276,6 +276,7 @@ class Takeover:
         """Write down what is owned in ``job`` from now on; from any thread."""
         self._job = job
         self._runtime.supervisor.record.keep(job, self.log)
+        self._runtime.workspaces.update(self._before.workspaces)
 
     def hold(self, host: HostHeld) -> None:
         """Write down that a host works for the job; from any thread."""
@@ -361,7 +362,7 @@ class Takeover:
     def _write_budget(self, used: BudgetUsed) -> None:
         # Not left to the loop: the start that follows would be counted by nobody who comes after.
         record = self._runtime.supervisor.record
-        record.budget(self._job, used)
+        record.at_once(self._job, used)
         self._runtime.io.post(record.look, self._job)
 
 

@@ -48,6 +48,13 @@ class HostLetGo(msgspec.Struct, frozen=True, tag="host_let_go"):
     name: str
 
 
+class WorkspaceHeld(msgspec.Struct, frozen=True, tag="workspace_held"):
+    """Processes that this agent starts from now on import from ``tree``, a folder of its host."""
+
+    agent_address: str
+    tree: str
+
+
 class HeldProcess(msgspec.Struct, frozen=True):
     """One process of a mesh; the incarnation is part of its id."""
 
@@ -126,6 +133,7 @@ Entry = (
     ControllerBegan
     | HostHeld
     | HostLetGo
+    | WorkspaceHeld
     | ProcsHeld
     | ProcessBegan
     | ActorsHeld
@@ -150,6 +158,7 @@ class Holdings:
         pids: Of processes, by process id.
         notes: Of meshes, by id.
         budgets: By name.
+        workspaces: Folders of code that were brought to hosts, by the addresses of their agents.
     """
 
     controller: ControllerBegan | None = None
@@ -159,6 +168,7 @@ class Holdings:
     pids: Mapping[str, int] = field(default_factory=dict)
     notes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     budgets: Mapping[str, BudgetUsed] = field(default_factory=dict)
+    workspaces: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def generation(self) -> int:
@@ -178,7 +188,9 @@ def apply(state: Holdings, entry: Entry) -> Holdings:
         case HostHeld():
             return replace(state, hosts={**state.hosts, entry.name: entry})
         case HostLetGo(name):
-            return replace(state, hosts=_without(state.hosts, (name,)))
+            return _let_host_go(state, name)
+        case WorkspaceHeld(agent_address, tree):
+            return replace(state, workspaces={**state.workspaces, agent_address: tree})
         case BudgetUsed():
             return replace(state, budgets={**state.budgets, entry.name: entry})
         case _:
@@ -202,6 +214,16 @@ def _apply_to_mesh(
             return _let_go(state, mesh_id)
 
 
+def _let_host_go(state: Holdings, name: str) -> Holdings:
+    host = state.hosts.get(name)
+    gone = (host.agent_address,) if host is not None else ()
+    return replace(
+        state,
+        hosts=_without(state.hosts, (name,)),
+        workspaces=_without(state.workspaces, gone),
+    )
+
+
 def _let_go(state: Holdings, mesh_id: str) -> Holdings:
     """A mesh takes along what is on it."""
     ended = (mesh_id, *(each.mesh_id for each in state.actors_on(mesh_id)))
@@ -223,6 +245,7 @@ def entries_of(state: Holdings) -> tuple[Entry, ...]:
     return (
         *((state.controller,) if state.controller is not None else ()),
         *state.hosts.values(),
+        *(WorkspaceHeld(address, tree) for address, tree in state.workspaces.items()),
         *state.procs.values(),
         *(ProcessBegan(process_id, pid) for process_id, pid in state.pids.items()),
         *state.actors.values(),

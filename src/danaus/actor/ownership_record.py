@@ -22,6 +22,7 @@ from danaus.actor.holdings import (
     MeshNoted,
     ProcessBegan,
     ProcsHeld,
+    WorkspaceHeld,
 )
 from danaus.actor.holdings_log import HoldingsLog
 from danaus.actor.links import Parts
@@ -122,11 +123,11 @@ class OwnershipRecord:
         if job is not None:
             self._write(job, BudgetUsed(mesh_id, past, total))
 
-    def budget(self, job: str, used: BudgetUsed) -> None:
-        """A restart budget was drawn upon: on the disk when this returns; from any thread."""
+    def at_once(self, job: str, entry: BudgetUsed | WorkspaceHeld) -> None:
+        """Something is on the disk when this returns; from any thread."""
         log = self._logs.get(job)
         if log is not None:
-            log.record(used)
+            log.record(entry)
 
     def look(self, job: str) -> None:
         """See whether what was written from another thread could be written."""

@@ -12,6 +12,7 @@ from danaus.actor.actor_mesh import ActorMesh, public_refs, stop_owned
 from danaus.actor.columns import table
 from danaus.actor.endpoints import Actor
 from danaus.actor.future import Future
+from danaus.actor.holdings import WorkspaceHeld
 from danaus.actor.identity import ProcessRef
 from danaus.actor.links import Live
 from danaus.actor.mesh_geometry import Mesh
@@ -201,12 +202,14 @@ class ProcMesh(Mesh):
             A future of what was sent to each host, and executed again in each process; it raises
             ``ActorError`` where a host's disk is full or a module cannot be executed.
         """
-        runtime = get_runtime()
+        runtime, job = get_runtime(), self.refs[0].job
+
+        def laid_down(agent_address: str, tree: str) -> None:
+            runtime.workspaces[agent_address] = tree
+            runtime.supervisor.record.at_once(job, WorkspaceHeld(agent_address, tree))
 
         def work() -> Synced:
-            return sync(
-                self, Path(folder), reload=auto_reload, laid_down=runtime.workspaces.__setitem__
-            )
+            return sync(self, Path(folder), reload=auto_reload, laid_down=laid_down)
 
         return in_background(work, f"{folder} to reach {self}")
 

@@ -22,6 +22,7 @@ from danaus.actor.holdings import (
     MeshNoted,
     ProcessBegan,
     ProcsHeld,
+    WorkspaceHeld,
     apply,
     entries_of,
     line_of,
@@ -45,6 +46,7 @@ entries = st.one_of(
     st.builds(ControllerBegan, st.integers(1, 9), names, pids, pids),
     st.builds(HostHeld, names, names, pids, pids),
     st.builds(HostLetGo, names),
+    st.builds(WorkspaceHeld, names, names),
     st.builds(
         ProcsHeld,
         *(names, names, names, st.just(("r",)), st.just((1,)), st.tuples(held)),
