@@ -11,7 +11,8 @@ import sys
 import pytest
 from tests.procs.cli.terminal import LIMIT_S, SOURCE, Command
 
-from danaus.actor import Actor, ActorError, SupervisionError, endpoint
+from danaus.actor import Actor, ActorError, SupervisionError, endpoint, shutdown_context
+from danaus.job import LocalJob
 from danaus.testing.hosts import Hosts, wait_for_state
 
 PROMPT = r"\(Pdb\) "
@@ -211,3 +212,57 @@ def test_one_that_is_asked_to_end_ends_at_its_breakpoint(one):
     assert not wait_for_state(pid, "RSDT", limit_s=0.1)
     with pytest.raises(SupervisionError):
         call.get(LIMIT_S)
+
+
+CONTROLLER = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from danaus.actor import Actor, endpoint
+from danaus.job import LocalJob
+
+class Stander(Actor):
+    def __init__(self):
+        self.seen = 0
+
+    @endpoint
+    def stand(self, k: int) -> None:
+        doubled = 2 * k
+        breakpoint()
+        self.seen = doubled
+
+    @endpoint
+    def told(self) -> int:
+        return self.seen
+
+job = LocalJob(1, run_dir=sys.argv[2], detached=True).apply()
+stander = job.state().hosts.spawn_procs(name="w").spawn("stander", Stander)
+stander.stand.broadcast(21)
+stander.initialized.get(20)
+print("made", flush=True)
+sys.stdin.read()
+"""
+
+
+class Left(Actor):
+    """As the adopting side knows it."""
+
+    @endpoint
+    def told(self) -> int:
+        raise NotImplementedError
+
+
+def test_whose_controller_is_gone_is_debugged_too_and_goes_on_for_the_next(tmp_path):
+    command, pipe = [sys.executable, "-c", CONTROLLER, str(SOURCE), str(tmp_path)], subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as controller:
+        assert controller.stdout.readline() == "made\n"
+        controller.kill()
+    with Command(tmp_path, "debug", str(tmp_path), "--wait-s=20", on_terminal=True) as person:
+        person.wait_for(PROMPT)
+        person.type("doubled = 7\r")
+        person.type("c\r")
+        person.wait_for("goes on")
+    with LocalJob(1, run_dir=tmp_path, detached=True) as job:
+        left = job.state().left["w"]
+        left.adopt()
+        assert left.adopt_actors("stander", Left).told.call_one().get(LIMIT_S) == 7
+    shutdown_context()
