@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +15,18 @@ from danaus.testing.hosts import Hosts
 from danaus.testing.runs import Shape, finish, plain_sha256, small_run
 
 _DISK_BYTES = 16 << 20
+_SOURCE = Path(__file__).parents[2] / "src"
+_CONTROLLER = """
+import pickle, sys
+sys.path.insert(0, sys.argv[1])
+from pathlib import Path
+from danaus.testing.runs import running
+
+if __name__ == "__main__":
+    exec(sys.argv[3])
+    with running(pickle.loads(Path(sys.argv[2]).read_bytes())) as going:
+        print(going.result(200).sha256, flush=True)
+"""
 
 
 @pytest.fixture
@@ -51,6 +66,24 @@ def small_disk(tmp_path):
         pytest.skip(f"cannot mount a tmpfs here: {done.stderr.strip()}")
     yield disk
     subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+@pytest.fixture
+def controlled(tmp_path):
+    """Start a run under a controller of its own process, which executes some code before."""
+    started = []
+
+    def start(run, first: str = "") -> subprocess.Popen[str]:
+        pickled = tmp_path / "run.pickle"
+        pickled.write_bytes(pickle.dumps(run))
+        command = [sys.executable, "-c", _CONTROLLER, str(_SOURCE), str(pickled), first]
+        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate(timeout=10)
 
 
 @pytest.fixture(autouse=True)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-import pickle
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from tests.faults.paced_runs import adopted, finished, kill, paced_run, workers
 from tests.procs.waiting import machines
 
 from danaus.app.chaos_spec import read as read_fault
@@ -17,75 +14,25 @@ from danaus.app.door import Door, Drain, Scale
 from danaus.app.events import Event
 from danaus.core.errors import ActorError
 from danaus.job.local import HOLDINGS
-from danaus.testing.faults import Pace, WaitForDisk
+from danaus.testing.faults import WaitForDisk
 from danaus.testing.hosts import Watched, wait_for_state
-from danaus.testing.runs import Shape, finish, running, small_run
+from danaus.testing.runs import Shape, finish, running
 from danaus.testing.watching import RunWatch
 
 SHAPE = Shape(replicas=3, leaves=3, steps=120)
 STEP_S = 0.2
-SOURCE = Path(__file__).parents[2] / "src"
-
-CONTROLLER = """
-import pickle, sys
-sys.path.insert(0, sys.argv[1])
-from pathlib import Path
-from danaus.testing.runs import running
-
-if __name__ == "__main__":
-    with running(pickle.loads(Path(sys.argv[2]).read_bytes())) as going:
-        print(going.result(200).sha256, flush=True)
-"""
 
 
 @pytest.fixture
 def run(tmp_path):
     """A detached run whose steps take their time until the file ``fast`` is there."""
-    pace = Pace(STEP_S, until=tmp_path / "fast")
-    observers = {f"replica-{n}": (pace, WaitForDisk()) for n in range(SHAPE.replicas)}
-    more = {"detached": True, "watchdog": False}
-    return small_run(tmp_path / "run", SHAPE, observers=observers, **more)
+    return detached(tmp_path, SHAPE)
 
 
-@pytest.fixture
-def controlled(tmp_path):
-    """Start a run under a controller of its own process."""
-    started = []
-
-    def start(run):
-        (tmp_path / "run.pickle").write_bytes(pickle.dumps(run))
-        command = [sys.executable, "-c", CONTROLLER, str(SOURCE), str(tmp_path / "run.pickle")]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate(timeout=10)
-
-
-def kill(process):
-    process.kill()
-    process.wait(10)
-
-
-def workers(watch):
-    """Return the pids of all workers by process id."""
-    return {
-        name: pid
-        for host in range(SHAPE.replicas)
-        for name, pid in watch.pids(host).items()
-        if "/" in name
-    }
-
-
-def adopted(watch, times=1):
-    lines = watch.until(
-        "an adoption",
-        lambda: found if len(found := watch.events(Event.RUN_ADOPTED)) >= times else [],
-    )
-    return lines[-1]
+def detached(tmp_path, shape, **more):
+    """Return a run that goes on without its controller, and that nobody starts another for."""
+    more = {"detached": True, "watchdog": False, **more}
+    return paced_run(tmp_path, shape, step_s=STEP_S, also=(WaitForDisk(),), **more)
 
 
 @pytest.mark.timeout(120)
@@ -95,7 +42,7 @@ def test_a_new_controller_adopts_what_lives_and_the_bits_are_the_same(
     watch = RunWatch(run.folder)
     first = controlled(run)
     watch.until_members(3, limit_s=60)
-    before, service = workers(watch), watch.service_pid()
+    before, service = workers(watch, 3), watch.service_pid()
     kill(first)
     watch.until_moved(2)
     with running(run.again()) as going:
@@ -103,7 +50,7 @@ def test_a_new_controller_adopts_what_lives_and_the_bits_are_the_same(
         assert line["living"] == {f"replica-{n}": 0 for n in range(3)}
         assert line["gone"] == []
         watch.until_moved(2)
-        assert workers(watch) == before, "nothing was started again"
+        assert workers(watch, 3) == before, "nothing was started again"
         assert watch.service_pid() == service
         # Whoever dies now is started again, by the new controller.
         victim = before["host1/replica-1/0#0"]
@@ -122,8 +69,7 @@ def test_a_new_controller_adopts_what_lives_and_the_bits_are_the_same(
         assert "has left" in door.ask(Drain("replica-2"), None).words
         door.ask(Scale(3), None)
         watch.until_members(3)
-        (tmp_path / "fast").touch()
-        assert going.result(60).sha256 == undisturbed(run)
+        assert finished(going, tmp_path) == undisturbed(run)
     assert not watch.events(Event.RUN_RESUMED), "somebody was always alive"
     assert not watch.events(Event.REPLICA_FAILED)
 
@@ -136,7 +82,7 @@ def test_who_dies_without_a_controller_is_started_again_by_the_next(
     watch = RunWatch(run.folder)
     first = controlled(run)
     watch.until_members(3, limit_s=60)
-    before = workers(watch)
+    before = workers(watch, 3)
     kill(first)
     os.kill(before["host0/replica-0/0#0"], signal.SIGKILL)
     watch.until("its agent to know", lambda: "host0/replica-0/0#0" not in watch.pids(0))
@@ -154,7 +100,7 @@ def test_who_dies_without_a_controller_is_started_again_by_the_next(
         )
         assert death["signal"] == "SIGKILL"
         watch.until_members(3, limit_s=60)
-        assert workers(watch)["host1/replica-1/0#0"] == before["host1/replica-1/0#0"]
+        assert workers(watch, 3)["host1/replica-1/0#0"] == before["host1/replica-1/0#0"]
         (tmp_path / "fast").touch()
         result = going.result(60)
     assert result.sha256 == undisturbed(run)
@@ -170,20 +116,19 @@ def test_a_controller_dies_while_a_replica_starts_and_then_the_next(
     watch = RunWatch(run.folder)
     first = controlled(run)
     watch.until_members(3, limit_s=60)
-    os.kill(workers(watch)["host1/replica-1/0#0"], signal.SIGKILL)
+    os.kill(workers(watch, 3)["host1/replica-1/0#0"], signal.SIGKILL)
     watch.until("another life of it", lambda: watch.folder.incarnations()["replica-1"] == 1)
     kill(first)
     second = controlled(run.again())
     adopted(watch)
     watch.until_members(3, limit_s=60)
-    held = workers(watch)
+    held = workers(watch, 3)
     kill(second)
     with running(run.again()) as going:
         adopted(watch, 2)
         watch.until_moved(2)
-        assert workers(watch) == held
-        (tmp_path / "fast").touch()
-        assert going.result(60).sha256 == undisturbed(run)
+        assert workers(watch, 3) == held
+        assert finished(going, tmp_path) == undisturbed(run)
     assert not watch.events(Event.RUN_RESUMED)
 
 
@@ -195,7 +140,7 @@ def test_a_run_that_came_to_its_end_without_a_controller_is_concluded(
     watch = RunWatch(run.folder)
     first = controlled(run)
     watch.until_members(3, limit_s=60)
-    held = [Watched(pid) for pid in workers(watch).values()]
+    held = [Watched(pid) for pid in workers(watch, 3).values()]
     kill(first)
     (tmp_path / "fast").touch()
     watch.until_step(SHAPE.steps, limit_s=60)
@@ -215,16 +160,15 @@ def test_a_stopped_controller_is_replaced_on_demand_and_wakes_up_no_more(
     watch = RunWatch(run.folder)
     first = controlled(run)
     watch.until_members(3, limit_s=60)
-    before = workers(watch)
+    before = workers(watch, 3)
     first.send_signal(signal.SIGSTOP)
     assert wait_for_state(first.pid, "T")
     with running(run.again(take_over=True)) as going:
         assert first.wait(10) == -signal.SIGKILL
         adopted(watch)
         watch.until_moved(2)
-        assert workers(watch) == before
-        (tmp_path / "fast").touch()
-        assert going.result(60).sha256 == undisturbed(run)
+        assert workers(watch, 3) == before
+        assert finished(going, tmp_path) == undisturbed(run)
 
 
 @pytest.mark.slow
@@ -232,16 +176,7 @@ def test_a_stopped_controller_is_replaced_on_demand_and_wakes_up_no_more(
 def test_spares_and_replicas_of_several_ranks_are_adopted_as_they_are(
     controlled, undisturbed, tmp_path
 ):
-    shape = Shape(replicas=2, ranks=2, leaves=4, steps=120)
-    pace = Pace(STEP_S, until=tmp_path / "fast")
-    run = small_run(
-        tmp_path / "run",
-        shape,
-        observers={f"replica-{n}": (pace, WaitForDisk()) for n in range(2)},
-        detached=True,
-        watchdog=False,
-        spares=1,
-    )
+    run = detached(tmp_path, Shape(replicas=2, ranks=2, leaves=4, steps=120), spares=1)
     watch = RunWatch(run.folder)
     first = controlled(run)
     watch.until_members(2, limit_s=60)
@@ -253,21 +188,20 @@ def test_spares_and_replicas_of_several_ranks_are_adopted_as_they_are(
     watch.until("its use", lambda: watch.events(Event.SPARE_USED))
     watch.until("another", lambda: len(watch.events(Event.SPARE_READY)) == 2, limit_s=60)
     watch.until_members(2, limit_s=60)
-    before, newest = workers(watch), watch.folder.incarnations()["replica-1"]
+    before, newest = workers(watch, 3), watch.folder.incarnations()["replica-1"]
     kill(first)
     with running(run.again()) as going:
         line = adopted(watch)
         assert line["living"] == {"replica-0": 0, "replica-1": newest}
         watch.until("the spare, again", lambda: len(watch.events(Event.SPARE_READY)) == 3)
         watch.until_moved(2)
-        assert workers(watch) == before
+        assert workers(watch, 3) == before
         # And it is of use.
         for pid in [pid for name, pid in before.items() if "/replica-0/" in name]:
             os.kill(pid, signal.SIGKILL)
         watch.until("its use", lambda: len(watch.events(Event.SPARE_USED)) == 2)
         watch.until_members(2, limit_s=60)
-        (tmp_path / "fast").touch()
-        assert going.result(60).sha256 == undisturbed(run)
+        assert finished(going, tmp_path) == undisturbed(run)
     assert not watch.events(Event.RUN_RESUMED)
 
 
@@ -277,7 +211,7 @@ def test_a_controller_that_cannot_adopt_ends_nothing(run, controlled, undisturbe
     watch = RunWatch(run.folder)
     first = controlled(run)
     watch.until_members(3, limit_s=60)
-    before = workers(watch)
+    before = workers(watch, 3)
     kill(first)
     record = watch.folder.control / HOLDINGS
     record.rename(record.with_suffix(".away"))
@@ -287,12 +221,11 @@ def test_a_controller_that_cannot_adopt_ends_nothing(run, controlled, undisturbe
     record.rmdir()
     record.with_suffix(".away").rename(record)
     watch.until_moved(2)
-    assert workers(watch) == before
+    assert workers(watch, 3) == before
     assert not watch.events(Event.RUN_FAILED), "it was not the run that failed"
     with running(run.again()) as going:
         adopted(watch)
-        (tmp_path / "fast").touch()
-        assert going.result(60).sha256 == undisturbed(run)
+        assert finished(going, tmp_path) == undisturbed(run)
 
 
 @pytest.mark.slow
@@ -301,21 +234,14 @@ def test_a_replica_whose_rank_was_repaired_is_adopted_as_it_is_and_repaired_agai
     controlled, undisturbed, tmp_path
 ):
     """H-3: of two meshes, one of which has a dead process; then of three."""
-    pace = Pace(STEP_S, until=tmp_path / "fast")
-    run = small_run(
-        tmp_path / "run",
-        Shape(replicas=2, ranks=2, leaves=4, steps=120),
-        observers={f"replica-{n}": (pace, WaitForDisk()) for n in range(2)},
-        detached=True,
-        watchdog=False,
-    )
+    run = detached(tmp_path, Shape(replicas=2, ranks=2, leaves=4, steps=120))
     watch = RunWatch(run.folder)
     first = controlled(run)
     watch.until_members(2, limit_s=60)
     os.kill(watch.pids(1)["host1/replica-1/0#0"], signal.SIGKILL)
     watch.until("its repair", lambda: watch.events(Event.RANK_REPAIRED), limit_s=60)
     watch.until_members(2, limit_s=60)
-    before = workers(watch)
+    before = workers(watch, 3)
     kill(first)
     # The other rank of the replica dies while there is no controller.
     os.kill(watch.pids(1)["host1/replica-1/1#0"], signal.SIGKILL)
@@ -328,8 +254,7 @@ def test_a_replica_whose_rank_was_repaired_is_adopted_as_it_is_and_repaired_agai
             watch
         ).items()
         assert watch.folder.incarnations()["replica-1"] == 2
-        (tmp_path / "fast").touch()
-        assert going.result(60).sha256 == undisturbed(run)
+        assert finished(going, tmp_path) == undisturbed(run)
     assert not watch.events(Event.RUN_RESUMED)
     assert not watch.events(Event.RANK_NOT_REPAIRED)
 
@@ -346,16 +271,9 @@ def on_machines(hosts):
 @pytest.mark.timeout(150)
 def test_what_lives_on_other_machines_is_adopted_too(controlled, undisturbed, tmp_path):
     with machines(tmp_path, 2) as hosts:
-        pace = Pace(STEP_S, until=tmp_path / "fast")
-        run = small_run(
-            tmp_path / "run",
-            Shape(replicas=2, leaves=3, steps=120),
-            observers={f"replica-{n}": (pace, WaitForDisk()) for n in range(2)},
-            hosts=tuple(host.address for host in hosts),
-            secret=hosts[0].secret,
-            detached=True,
-            watchdog=False,
-        )
+        addresses = tuple(host.address for host in hosts)
+        more = {"hosts": addresses, "secret": hosts[0].secret}
+        run = detached(tmp_path, Shape(replicas=2, leaves=3, steps=120), **more)
         watch = RunWatch(run.folder)
         first = controlled(run)
         watch.until_members(2, limit_s=60)
@@ -379,6 +297,5 @@ def test_what_lives_on_other_machines_is_adopted_too(controlled, undisturbed, tm
             assert on_machines(hosts[:1]) == before[:1]
             hosts[1].start()
             watch.until_members(2, limit_s=60)
-            (tmp_path / "fast").touch()
-            assert going.result(60).sha256 == undisturbed(run)
+            assert finished(going, tmp_path) == undisturbed(run)
         assert not watch.events(Event.RUN_RESUMED)

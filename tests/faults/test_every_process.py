@@ -8,19 +8,16 @@ an undisturbed run.
 from __future__ import annotations
 
 import os
-import pickle
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from tests.faults.paced_runs import paced_run
 
 from danaus.app.events import Event
 from danaus.core.clock import Deadline
-from danaus.testing.faults import Pace, WaitForDisk
+from danaus.testing.faults import WaitForDisk
 from danaus.testing.hosts import Watched, wait_for_state
-from danaus.testing.runs import Shape, finish, running, small_run
+from danaus.testing.runs import Shape, finish, running
 from danaus.testing.watching import RunWatch
 from danaus.train.checkpoint import Checkpoints
 from danaus.train.trainer import Trainer
@@ -28,7 +25,6 @@ from danaus.train.trainer import Trainer
 SHAPE = Shape(replicas=3, leaves=3, steps=160)
 STEP_S = 0.4
 GONE_LIMIT_S = 10.0  # P-4
-SOURCE = Path(__file__).parents[2] / "src"
 
 
 @pytest.fixture
@@ -36,9 +32,7 @@ def paced(tmp_path):
     """Return a run whose steps take their time until the file ``fast`` is there."""
 
     def make(**more):
-        pace = Pace(STEP_S, until=tmp_path / "fast")
-        observers = {f"replica-{n}": (pace, WaitForDisk()) for n in range(SHAPE.replicas)}
-        return small_run(tmp_path / "run", SHAPE, observers=observers, **more)
+        return paced_run(tmp_path, SHAPE, step_s=STEP_S, also=(WaitForDisk(),), **more)
 
     return make
 
@@ -125,35 +119,6 @@ def test_all_workers_killed_at_once_resume_from_the_checkpoint(paced, undisturbe
 
 
 # -- the controller ---------------------------------------------------------------------------
-
-CONTROLLER = """
-import pickle, sys
-sys.path.insert(0, sys.argv[1])
-from pathlib import Path
-from danaus.testing.runs import running
-
-if __name__ == "__main__":
-    with running(pickle.loads(Path(sys.argv[2]).read_bytes())) as going:
-        print(going.result(200).sha256, flush=True)
-"""
-
-
-@pytest.fixture
-def controlled(tmp_path):
-    """Start a run under a controller of its own process."""
-    started = []
-
-    def start(run):
-        (tmp_path / "run.pickle").write_bytes(pickle.dumps(run))
-        command = [sys.executable, "-c", CONTROLLER, str(SOURCE), str(tmp_path / "run.pickle")]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate(timeout=10)
 
 
 def everything(watch):

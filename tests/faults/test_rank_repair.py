@@ -9,58 +9,28 @@ from typing import Any
 
 import pytest
 from tests.faults.lab_runs import lab_run, pid_here
+from tests.faults.paced_runs import back, finished, paced_run, pid_of, repairs
 
+from danaus.app.door import Door, Drain, Scale
 from danaus.app.events import Event
 from danaus.ft.observer import Moment
-from danaus.testing.faults import FORWARD, Pace, Strike
+from danaus.testing.faults import FORWARD, Strike
 from danaus.testing.lab import missing
-from danaus.testing.runs import Running, Shape, SmallRun, running, small_run
+from danaus.testing.runs import Shape, SmallRun, running
 from danaus.testing.watching import RunWatch
 
-STEP_S = 0.3
 SHAPE = Shape(replicas=3, ranks=2, leaves=3, steps=60)
 
 
 def paced(tmp_path: Path, *strikes: Strike, **more: Any) -> SmallRun:
     """Return a run that takes its time until ``fast`` is there; ``strikes`` hit replica-1."""
-    pace = Pace(STEP_S, until=tmp_path / "fast")
-    observers: dict[str, Any] = {f"replica-{n}": (pace,) for n in range(3)}
-    observers["replica-1"] = (*strikes, pace)
-    return small_run(tmp_path / "run", SHAPE, observers=observers, **more)
-
-
-def pid_of(watch: RunWatch, replica: int, rank: int) -> int:
-    """Return the process that was started last as a rank."""
-    started = watch.events(Event.PROCESS_STARTED, replica=f"replica-{replica}", rank=rank)
-    return int(started[-1]["pid"])
-
-
-def back(going: Running, replica: int, incarnation: int) -> None:
-    """Wait until a replica takes part again under an incarnation."""
-    watch, of = going.watch, f"replica-{replica}/0#{incarnation}"
-    watch.until(
-        f"{of} to be a member",
-        lambda: any(of in line["members"] for line in watch.events(Event.QUORUM_ANNOUNCED)),
-        limit_s=60,
-    )
-
-
-def repairs(watch: RunWatch, replica: int) -> list[tuple[int, list[int]]]:
-    """Return which ranks of a replica were repaired, and which processes lived on."""
-    lines = watch.events(Event.RANK_REPAIRED, replica=f"replica-{replica}")
-    return [(line["rank"], line["kept"]) for line in lines]
+    return paced_run(tmp_path, SHAPE, struck={"replica-1": strikes}, **more)
 
 
 def who_fetched_a_shard(watch: RunWatch, replica: int) -> set[int]:
     """Return the ranks of a replica that fetched a whole shard when it was repaired."""
     lines = watch.events(Event.RANK_HEALED, replica=f"replica-{replica}", what="state")
     return {line["rank"] for line in lines}
-
-
-def finish(going: Running, fast: Path) -> str:
-    """Let the run go to its end; return the hash of its state."""
-    fast.touch()
-    return going.result(120).sha256
 
 
 @pytest.mark.timeout(240)
@@ -74,10 +44,10 @@ def test_the_sibling_of_a_rank_that_dies_keeps_its_process_and_its_shard(
         watch.until_members(3, limit_s=60)
         sibling = pid_of(watch, 1, 1 - rank)
         os.kill(pid_of(watch, 1, rank), signal.SIGKILL)
-        back(going, 1, 1)
+        back(watch, 1, 1)
         assert repairs(watch, 1) == [(rank, [sibling])]
         assert who_fetched_a_shard(watch, 1) == {rank}
-        assert finish(going, tmp_path / "fast") == undisturbed(run)
+        assert finished(going, tmp_path) == undisturbed(run)
         assert pid_of(watch, 1, 1 - rank) == sibling
 
 
@@ -86,22 +56,19 @@ def test_the_sibling_of_a_rank_that_dies_keeps_its_process_and_its_shard(
 def test_both_siblings_of_a_rank_of_three_live_on_and_then_one_of_them_is_repaired_by_the_other(
     undisturbed, tmp_path
 ):
-    pace = Pace(STEP_S, until=tmp_path / "fast")
-    observers = {f"replica-{n}": (pace,) for n in range(2)}
-    shape = Shape(replicas=2, ranks=3, leaves=2, steps=60)
-    run = small_run(tmp_path / "run", shape, observers=observers)
+    run = paced_run(tmp_path, Shape(replicas=2, ranks=3, leaves=2, steps=60))
     with running(run) as going:
         watch = going.watch
         watch.until_members(2, limit_s=90)
         first, last = pid_of(watch, 1, 0), pid_of(watch, 1, 2)
         os.kill(pid_of(watch, 1, 1), signal.SIGKILL)
-        back(going, 1, 1)
+        back(watch, 1, 1)
         new = pid_of(watch, 1, 1)
         os.kill(first, signal.SIGKILL)  # it has lived under two names
-        back(going, 1, 2)
+        back(watch, 1, 2)
         assert repairs(watch, 1) == [(1, [first, last]), (0, [new, last])]
         assert who_fetched_a_shard(watch, 1) == {0, 1}
-        assert finish(going, tmp_path / "fast") == undisturbed(run)
+        assert finished(going, tmp_path) == undisturbed(run)
         assert pid_of(watch, 1, 2) == last
 
 
@@ -116,7 +83,7 @@ def test_a_rank_is_repaired_from_the_same_rank_on_another_host(undisturbed, tmp_
         sibling = pid_of(watch, 1, 1 - rank)
         victim = {"replica": "replica-1", "rank": rank}
         os.kill(pid_here(run, "host2", Event.PROCESS_STARTED, **victim), signal.SIGKILL)
-        back(run.going, 1, 1)
+        back(watch, 1, 1)
         assert repairs(watch, 1) == [(rank, [sibling])]
         assert who_fetched_a_shard(watch, 1) == {rank}
         assert run.finish().sha256 == undisturbed(run.going.run)
@@ -133,15 +100,15 @@ def test_ranks_of_two_replicas_die_at_once_and_one_of_them_twice(undisturbed, tm
         kept = pid_of(watch, 1, 1), pid_of(watch, 2, 0)
         for victim in (pid_of(watch, 1, 0), pid_of(watch, 2, 1)):
             os.kill(victim, signal.SIGKILL)
-        back(going, 1, 1)
-        back(going, 2, 1)
+        back(watch, 1, 1)
+        back(watch, 2, 1)
         # The one that lived on dies now, and the new one lives on.
         new = pid_of(watch, 1, 0)
         os.kill(kept[0], signal.SIGKILL)
-        back(going, 1, 2)
+        back(watch, 1, 2)
         assert repairs(watch, 1) == [(0, [kept[0]]), (1, [new])]
         assert repairs(watch, 2) == [(1, [kept[1]])]
-        assert finish(going, tmp_path / "fast") == undisturbed(run)
+        assert finished(going, tmp_path) == undisturbed(run)
 
 
 @pytest.mark.slow
@@ -153,10 +120,10 @@ def test_a_rank_that_hangs_is_killed_and_its_sibling_lives_on(undisturbed, tmp_p
         watch.until_members(3, limit_s=60)
         sibling, victim = pid_of(watch, 1, 0), pid_of(watch, 1, 1)
         os.kill(victim, signal.SIGSTOP)
-        back(going, 1, 1)
+        back(watch, 1, 1)
         assert repairs(watch, 1) == [(1, [sibling])]
         assert who_fetched_a_shard(watch, 1) == {1}
-        assert finish(going, tmp_path / "fast") == undisturbed(run)
+        assert finished(going, tmp_path) == undisturbed(run)
 
 
 @pytest.mark.slow
@@ -170,10 +137,10 @@ def test_a_rank_that_hangs_inside_a_leaf_is_killed_alone(undisturbed, tmp_path, 
         watch = going.watch
         watch.until("the hang", watch.strikes, limit_s=60)
         sibling = pid_of(watch, 1, 1 - rank)
-        back(going, 1, 1)
+        back(watch, 1, 1)
         assert repairs(watch, 1) == [(rank, [sibling])]
         assert who_fetched_a_shard(watch, 1) == {rank}
-        assert finish(going, tmp_path / "fast") == undisturbed(run)
+        assert finished(going, tmp_path) == undisturbed(run)
         assert pid_of(watch, 1, 1 - rank) == sibling
 
 
@@ -189,9 +156,9 @@ def test_a_rank_dies_while_the_repaired_replica_learns(undisturbed, tmp_path, ra
         watch.until_members(3, limit_s=60)
         os.kill(pid_of(watch, 1, 1), signal.SIGKILL)
         watch.until("the strike", watch.strikes, limit_s=60)
-        back(going, 1, 2)
+        back(watch, 1, 2)
         assert [rank for rank, _ in repairs(watch, 1)] == [1, rank]
-        assert finish(going, tmp_path / "fast") == undisturbed(run)
+        assert finished(going, tmp_path) == undisturbed(run)
 
 
 @pytest.mark.slow
@@ -210,9 +177,9 @@ def test_a_sibling_that_dies_during_the_repair_has_the_replica_started_whole(und
         )
         os.kill(sibling, signal.SIGKILL)
         watch.until("its end", lambda: watch.events(Event.RANK_NOT_REPAIRED), limit_s=30)
-        back(going, 1, 2)
+        back(watch, 1, 2)
         assert repairs(watch, 1) == []
-        assert finish(going, tmp_path / "fast") == undisturbed(run)
+        assert finished(going, tmp_path) == undisturbed(run)
 
 
 @pytest.mark.slow
@@ -225,8 +192,8 @@ def test_a_sibling_that_hangs_has_the_replica_started_whole(undisturbed, tmp_pat
         os.kill(pid_of(watch, 1, 0), signal.SIGSTOP)
         os.kill(pid_of(watch, 1, 1), signal.SIGKILL)
         watch.until("its end", lambda: watch.events(Event.RANK_NOT_REPAIRED), limit_s=30)
-        back(going, 1, 2)
-        assert finish(going, tmp_path / "fast") == undisturbed(run)
+        back(watch, 1, 2)
+        assert finished(going, tmp_path) == undisturbed(run)
 
 
 @pytest.mark.slow
@@ -238,10 +205,10 @@ def test_where_repair_is_not_wanted_all_ranks_are_started_again(undisturbed, tmp
         watch.until_members(3, limit_s=60)
         sibling = pid_of(watch, 1, 0)
         os.kill(pid_of(watch, 1, 1), signal.SIGKILL)
-        back(going, 1, 1)
+        back(watch, 1, 1)
         assert repairs(watch, 1) == []
         assert pid_of(watch, 1, 0) != sibling
-        assert finish(going, tmp_path / "fast") == undisturbed(run)
+        assert finished(going, tmp_path) == undisturbed(run)
 
 
 @pytest.mark.slow
@@ -254,9 +221,9 @@ def test_a_rank_is_repaired_while_the_quorum_service_is_away(undisturbed, tmp_pa
         sibling = pid_of(watch, 1, 0)
         os.kill(watch.service_pid(), signal.SIGKILL)
         os.kill(pid_of(watch, 1, 1), signal.SIGKILL)
-        back(going, 1, 1)
+        back(watch, 1, 1)
         assert repairs(watch, 1) == [(1, [sibling])]
-        assert finish(going, tmp_path / "fast") == undisturbed(run)
+        assert finished(going, tmp_path) == undisturbed(run)
 
 
 @pytest.mark.slow
@@ -270,9 +237,30 @@ def test_a_rank_of_what_was_a_spare_is_repaired_where_it_lives(undisturbed, tmp_
         os.kill(pid_of(watch, 1, 0), signal.SIGSTOP)
         os.kill(pid_of(watch, 1, 1), signal.SIGKILL)
         watch.until("its use", lambda: watch.events(Event.SPARE_USED), limit_s=60)
-        back(going, 1, 2)
+        back(watch, 1, 2)
         sibling = pid_of(watch, 1, 1)
         os.kill(pid_of(watch, 1, 0), signal.SIGKILL)
-        back(going, 1, 3)
+        back(watch, 1, 3)
         assert repairs(watch, 1) == [(0, [sibling])]
-        assert finish(going, tmp_path / "fast") == undisturbed(run)
+        assert finished(going, tmp_path) == undisturbed(run)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_a_replica_that_is_drained_while_it_is_repaired_is_gone_at_once(undisturbed, tmp_path):
+    run = paced(tmp_path)
+    with running(run) as going:
+        watch = going.watch
+        watch.until_members(3, limit_s=60)
+        os.kill(pid_of(watch, 1, 0), signal.SIGSTOP)  # the repair waits for it
+        os.kill(pid_of(watch, 1, 1), signal.SIGKILL)
+        watch.until(
+            "the repair to begin",
+            lambda: watch.events(Event.PROCESS_STARTED, replica="replica-1", incarnation=1),
+        )
+        Door(run.folder).ask(Drain("replica-1"), 20.0)
+        assert repairs(watch, 1) == []
+        watch.until_members(2)
+        Door(run.folder).ask(Scale(3), 20.0)
+        back(watch, 1, 2)
+        assert finished(going, tmp_path) == undisturbed(run)

@@ -6,14 +6,12 @@ import os
 import signal
 
 import pytest
+from tests.faults.paced_runs import finished, paced_run
 from tests.faults.test_drain import worker
 
 from danaus.app.chaos import FaultPlan
 from danaus.app.events import Event
-from danaus.testing.faults import Pace
-from danaus.testing.runs import Shape, running, small_run
-
-STEP_S = 0.3
+from danaus.testing.runs import Shape, running
 
 
 @pytest.mark.timeout(240)
@@ -21,11 +19,9 @@ STEP_S = 0.3
 def test_a_spare_becomes_the_replica_that_died_and_another_spare_is_started(
     undisturbed, tmp_path, ranks
 ):
-    pace = Pace(STEP_S, until=tmp_path / "fast")
-    observers = {f"replica-{n}": (pace,) for n in range(2)}
     shape = Shape(replicas=2, ranks=ranks, leaves=3, steps=100)
     more = {"spares": 1, "repair": "replica"}  # of a spare one rank alone is of no use
-    run = small_run(tmp_path / "run", shape, observers=observers, **more)
+    run = paced_run(tmp_path, shape, **more)
     with running(run) as going:
         watch = going.watch
         watch.until_members(2, limit_s=60)
@@ -47,8 +43,7 @@ def test_a_spare_becomes_the_replica_that_died_and_another_spare_is_started(
         assert exited[0]["signal"] == "SIGKILL"
         watch.until("its use", lambda: len(watch.events(Event.SPARE_USED)) > 1)
         watch.until_members(2, limit_s=60)
-        (tmp_path / "fast").touch()
-        assert going.result(120).sha256 == undisturbed(run)
+        assert finished(going, tmp_path) == undisturbed(run)
 
 
 @pytest.mark.slow
@@ -56,15 +51,8 @@ def test_a_spare_becomes_the_replica_that_died_and_another_spare_is_started(
 def test_a_spare_that_dies_is_replaced_and_chaos_finds_a_replica_that_was_one(
     undisturbed, tmp_path
 ):
-    pace = Pace(STEP_S, until=tmp_path / "fast")
-    observers = {f"replica-{n}": (pace,) for n in range(2)}
-    run = small_run(
-        tmp_path / "run",
-        Shape(replicas=2, leaves=3, steps=200),
-        observers=observers,
-        spares=1,
-        chaos=FaultPlan.parse("kill:replica=1,after=80steps", seed=1),
-    )
+    plan = FaultPlan.parse("kill:replica=1,after=80steps", seed=1)
+    run = paced_run(tmp_path, Shape(replicas=2, leaves=3, steps=200), spares=1, chaos=plan)
     with running(run) as going:
         watch = going.watch
         watch.until("a spare", lambda: watch.events(Event.SPARE_READY), limit_s=90)
@@ -76,5 +64,4 @@ def test_a_spare_that_dies_is_replaced_and_chaos_finds_a_replica_that_was_one(
         struck = watch.until("a strike", watch.strikes, limit_s=60)
         assert struck[0]["replica"] == "replica-1"
         assert struck[0]["process_id"].endswith("/replica-1/0#1")
-        (tmp_path / "fast").touch()
-        assert going.result(120).sha256 == undisturbed(run)
+        assert finished(going, tmp_path) == undisturbed(run)

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.faults.paced_runs import adopted, workers
 
 from danaus.actor.found_process import FoundProcess
 from danaus.app.events import Event
@@ -81,19 +82,9 @@ def watchdog(watch):
     return watch.until("a watchdog", alive)
 
 
-def workers(watch):
-    return {n: pid for host in (0, 1) for n, pid in watch.pids(host).items() if "/" in n}
-
-
-def adopted(watch, times):
-    watch.until(
-        f"adoption {times}", lambda: len(watch.events(Event.RUN_ADOPTED)) >= times, limit_s=LIMIT_S
-    )
-
-
 @pytest.mark.timeout(150)
 def test_the_watchdog_and_the_controller_start_each_other_again_until_the_run_is_stopped(watch):
-    held, first = workers(watch), controller(watch)
+    held, first = workers(watch, 2), controller(watch)
     dog = watchdog(watch)
     os.kill(first, signal.SIGKILL)
     adopted(watch, 1)
@@ -109,7 +100,7 @@ def test_the_watchdog_and_the_controller_start_each_other_again_until_the_run_is
     os.kill(second, signal.SIGKILL)
     adopted(watch, 2)
     watch.until_moved(2)
-    assert workers(watch) == held, "nothing was started again"
+    assert workers(watch, 2) == held, "nothing was started again"
     assert not watch.events(Event.RUN_RESUMED) + watch.events(Event.PROCESS_EXITED)
     everything = [
         Watched(pid)
@@ -129,7 +120,7 @@ def test_the_watchdog_and_the_controller_start_each_other_again_until_the_run_is
 def test_both_are_killed_and_the_run_is_adopted_by_hand_or_stopped_without_them(
     watch, train, capsys
 ):
-    held = workers(watch)
+    held = workers(watch, 2)
     dog = watchdog(watch)
     os.kill(dog, signal.SIGSTOP)  # it would be quicker
     assert wait_for_state(dog, "T")
@@ -139,7 +130,7 @@ def test_both_are_killed_and_the_run_is_adopted_by_hand_or_stopped_without_them(
     watch.until_moved(2)
     train("--resume", str(watch.folder.path))
     adopted(watch, 1)
-    assert workers(watch) == held
+    assert workers(watch, 2) == held
     dog = watchdog(watch)
     os.kill(dog, signal.SIGSTOP)
     os.kill(controller(watch), signal.SIGKILL)
@@ -159,7 +150,7 @@ def test_both_are_killed_and_the_run_is_adopted_by_hand_or_stopped_without_them(
 @pytest.mark.slow
 @pytest.mark.timeout(150)
 def test_a_controller_that_ends_too_often_is_given_up_and_training_goes_on(watch, tmp_path):
-    held = workers(watch)
+    held = workers(watch, 2)
     # What it needs to begin is damaged, so that each new one ends at once.
     (watch.folder.control / "crew.json").write_text("{")
     os.kill(controller(watch), signal.SIGKILL)
@@ -169,5 +160,5 @@ def test_a_controller_that_ends_too_often_is_given_up_and_training_goes_on(watch
     dog.close()
     assert "go on by hand: danaus train --resume" in end["reason"]
     watch.until_moved(2)
-    assert workers(watch) == held
+    assert workers(watch, 2) == held
     (watch.folder.control / "crew.json").unlink()
