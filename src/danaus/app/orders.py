@@ -52,6 +52,12 @@ class Orders:
         if given is not None and end is not None:  # it came before there was anything to end
             end(f"{given.replica_id} has lost rank {given.lost_rank}")
 
+    @property
+    def is_given(self) -> bool:
+        """Tell whether there is an order that was not taken up."""
+        with self._changed:
+            return self._is_waiting()
+
     def take(self, limit_s: float = WAIT_LIMIT_S) -> WorkerJob:
         """Wait for the next order.
 

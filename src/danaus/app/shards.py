@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import gc
+from collections.abc import Callable
 from importlib import import_module
 from types import TracebackType
 from typing import Any, Self
 
+from danaus.core.errors import ChannelClosed, PeerLost
 from danaus.ft.place import Place
 from danaus.train.parallel import ALONE, ShardPlace
 from danaus.wire.address import Address
@@ -24,6 +26,7 @@ from danaus.wire.store_client import StoreClient
 _MEET_LIMIT_S = 30.0
 _COLLECTIVE_LIMIT_S = 3600.0
 """Who hangs is judged by progress (P-3), and a dead sibling ends a collective at once."""
+Breakable = Callable[[Callable[[str], None] | None], None]
 
 
 class Shards:
@@ -66,14 +69,15 @@ class Shards:
     ) -> None:
         self._open.close()
 
-    def meet(self, who: Place) -> None:
+    def meet(self, who: Place, breakable: Breakable = lambda _: None) -> None:
         """Meet the other ranks of an incarnation; those of the one before are forgotten.
 
         Args:
             who: Who this process is in it; its rank does not change.
+            breakable: Told how another thread breaks the meeting off, then None: it is over.
 
         Raises:
-            PeerLost: They did not all come.
+            PeerLost: They did not all come, or it was broken off.
         """
         self.part()
         stores = import_module("danaus.collectives.store")
@@ -86,7 +90,14 @@ class Shards:
             client = StoreClient(address, secret, limit_s=_MEET_LIMIT_S)
             opening.callback(client.close)
             store = stores.WireStore(client, limit_s=_MEET_LIMIT_S)
-            self._group.configure(store, str(who.incarnation), limit_s=_COLLECTIVE_LIMIT_S)
+            breakable(lambda _: client.close())
+            try:
+                self._group.configure(store, str(who.incarnation), limit_s=_COLLECTIVE_LIMIT_S)
+            except ChannelClosed as error:
+                why = f"nobody waits for {who.incarnation} any more"
+                raise PeerLost("a sibling", why) from error
+            finally:
+                breakable(None)
             self._meeting = opening.pop_all()
 
     def part(self) -> None:

@@ -101,6 +101,8 @@ class RankTraining:
     def _begin_again(self, work: ReplicaWork, inside: Inside) -> None:
         """Meet the ranks of the replica's next incarnation, the state still in memory.
 
+        Whoever waits for an incarnation that comes to nothing goes on to the next that it is told.
+
         Raises:
             DeadlinePassed: Nobody says which incarnation that is.
             PeerLost: They did not all come.
@@ -113,9 +115,15 @@ class RankTraining:
         shards.part()
         gc.collect()  # what a broken pass has left holds connections that others wait on
         self._formerly = (*self._formerly, work.place.member)
-        self._job = self._orders.take()
-        place = self._place()
-        shards.meet(place)
+        while True:
+            self._job = self._orders.take()
+            place = self._place()
+            try:
+                shards.meet(place, self._orders.live)
+                break
+            except PeerLost:
+                if not self._orders.is_given:
+                    raise
         work.begin_again(place)
         inside.watch_again()
 
