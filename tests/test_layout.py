@@ -45,6 +45,14 @@ MAY_READ_THE_DAY = {
     "cli/demo.py": "names a folder",
     "cli/train.py": "names a folder",
 }
+MAY_NAME_PROC = {
+    "core/proc_root.py": "owns it",
+    "platform/cpu.py": "asks Python where it is not there",
+    "wire/address.py": "has no IPv6 address of an interface where it is not there",
+    "wire/position.py": "names memory that another process opens",
+    "wire/tls.py": "names memory that OpenSSL reads",
+}
+NEEDS_LINUX = ("testing/", "app/lab", "app/chaos", "app/campaign", "app/bench", "app/soak")
 MAY_CATCH_ALL = 3
 PURE = (
     "quorum.state", "quorum.resolve", "quorum.progress", "quorum.donors", "quorum.lease", "ft.step",
@@ -247,6 +255,16 @@ def _catches_all(handler: ast.ExceptHandler) -> bool:
     names = {dotted(each) if each else "BaseException" for each in caught}
     raises_again = any(isinstance(node, ast.Raise) and not node.exc for node in handler.body)
     return "Exception" in names or ("BaseException" in names and not raises_again)
+
+
+def test_what_other_systems_lack_is_read_through_one_name():
+    named = {
+        path.relative_to(SRC).as_posix()
+        for path in MODULES
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Constant) and str(node.value).startswith("/proc")
+    }
+    assert {path for path in named if not path.startswith(NEEDS_LINUX)} == set(MAY_NAME_PROC)
 
 
 def test_everything_is_caught_in_three_places_only():

@@ -200,7 +200,8 @@ class WorkerTable:
             self._end(worker, _reap_adopted(worker.pid), "")
         else:
             # The nursery's report is exact; it may be stopped, though, or about to die.
-            self._loop.call_later(_REPORT_S, self._end, worker, stat.wait_status, "")
+            why = "" if stat.wait_status is not None else "status not reported"
+            self._loop.call_later(_REPORT_S, self._end, worker, stat.wait_status, why)
 
     def _end(self, worker: Worker, wait_status: int | None, why: str) -> None:
         process_id = worker.spec.process_id

@@ -40,7 +40,7 @@ class FoundProcess:
         except OSError:
             return None
         stat = procfs.read_stat(pid)
-        if stat is None or stat.started != started or stat.is_zombie:
+        if stat is None or stat.is_zombie or not stat.is_one_started(started):
             os.close(descriptor)
             return None
         return cls(pid, descriptor)

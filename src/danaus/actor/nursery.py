@@ -24,6 +24,7 @@ from typing import NoReturn
 from danaus.actor import nursery_messages as talk
 from danaus.actor import procfs
 from danaus.actor.boot import command
+from danaus.core import proc_root
 from danaus.core.lifeline import arm_lifeline
 from danaus.core.patient_text import patient_text
 from danaus.core.process_descriptor import open_process
@@ -65,8 +66,7 @@ class Nursery:
         gc.freeze()  # the collector of a worker leaves these pages shared
         gc.enable()
         self._signals = signals_in_use()
-        threads = len(os.listdir("/proc/self/task"))
-        self._say(talk.NurseryReady(time.monotonic() - start, threads, missing))
+        self._say(talk.NurseryReady(time.monotonic() - start, proc_root.num_own_threads(), missing))
 
     def run(self) -> None:
         """Serve until the agent is gone."""
@@ -183,10 +183,14 @@ def become_worker(born: talk.Born, secret: Secret, signals_taken: tuple[int, ...
 def signals_in_use() -> tuple[int, ...]:
     """Return the signals that this process, with what it has imported, ignores or catches."""
     masks = 0
-    with open("/proc/self/status") as file:
-        for line in file:
-            if line.startswith(("SigIgn:", "SigCgt:")):
-                masks |= int(line.split()[1], 16)
+    try:
+        lines = (proc_root.ROOT / "self" / "status").read_text().splitlines()
+    except OSError:  # of those that were not set by Python it is not known here
+        found = ((number, signal.getsignal(number)) for number in signal.valid_signals())
+        return tuple(number for number, handler in found if handler is not signal.SIG_DFL)
+    for line in lines:
+        if line.startswith(("SigIgn:", "SigCgt:")):
+            masks |= int(line.split()[1], 16)
     return tuple(number for number in range(1, signal.NSIG) if masks >> (number - 1) & 1)
 
 
@@ -214,10 +218,10 @@ def _redirect(log_path: str) -> None:
 
 
 def _close_all_but(keep: set[int]) -> None:
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) not in keep:
+    for descriptor in proc_root.own_descriptors():
+        if descriptor not in keep:
             try:
-                os.close(int(name))
+                os.close(descriptor)
             except OSError:
                 pass  # the listing's own
 

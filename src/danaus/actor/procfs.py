@@ -2,6 +2,10 @@
 
 ``kill(pid, 0)`` succeeds on a zombie and a pid comes back after use, so a process is known by
 its pid *and* the time it was started, and its state is read.
+
+A system without ``/proc`` tells a parent of its children, and of all others only whether there is
+one of that pid.  When it was started nobody knows there, and so no process is taken for one that
+was meant but a child of this very process: its pid is nobody else's before it is reaped.
 """
 
 from __future__ import annotations
@@ -9,20 +13,24 @@ from __future__ import annotations
 import os
 import signal
 from dataclasses import dataclass
-from pathlib import Path
 
+from danaus.core import proc_root
 from danaus.core.process_descriptor import open_process, signal_process
 
 
 @dataclass(frozen=True)
 class ProcessStat:
-    """One reading.  ``started`` is in clock ticks since boot; ``wait_status`` as of ``waitpid``."""
+    """One reading.
+
+    ``started`` is in clock ticks since boot, ``wait_status`` as of ``waitpid``.  What is not known
+    is ``?``, 0, and None.
+    """
 
     pid: int
     state: str
     parent: int
     started: int
-    wait_status: int
+    wait_status: int | None
 
     @property
     def is_zombie(self) -> bool:
@@ -34,16 +42,42 @@ class ProcessStat:
         """Tell whether it is stopped by a signal (a debugger's stop is its own affair)."""
         return self.state == "T"
 
+    def is_one_started(self, started: int) -> bool:
+        """Tell whether it is the process of this pid that was started then."""
+        return self.started == started and (started > 0 or self.parent == os.getpid())
+
 
 def read_stat(pid: int) -> ProcessStat | None:
     """Return what the kernel tells of ``pid``, None if there is no such process."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        text = (proc_root.ROOT / str(pid) / "stat").read_text(errors="replace")
     except OSError:
-        return None
+        return None if proc_root.is_there() else _asked(pid)
     # The name is in parentheses and may hold anything, parentheses too.
     fields = text.rpartition(")")[2].split()
     return ProcessStat(pid, fields[0], int(fields[1]), int(fields[19]), int(fields[-1]))
+
+
+def _asked(pid: int) -> ProcessStat | None:
+    """Return what can be found out of a process where nothing is to be read."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return None
+    except PermissionError:
+        return ProcessStat(pid, "?", 0, 0, None)
+    how = os.WEXITED | os.WSTOPPED | os.WNOHANG | os.WNOWAIT  # looked at, not taken
+    try:
+        news = os.waitid(os.P_PID, pid, how)
+    except ChildProcessError:
+        return ProcessStat(pid, "?", 0, 0, None)
+    if news is None:
+        return ProcessStat(pid, "?", os.getpid(), 0, None)
+    if news.si_code == os.CLD_EXITED:
+        return ProcessStat(pid, "Z", os.getpid(), 0, news.si_status << 8)
+    if news.si_code in (os.CLD_KILLED, os.CLD_DUMPED):
+        return ProcessStat(pid, "Z", os.getpid(), 0, news.si_status)
+    return ProcessStat(pid, "T", os.getpid(), 0, None)
 
 
 def kill_exactly(pid: int, started: int) -> bool:
@@ -68,7 +102,7 @@ def signal_exactly(pid: int, started: int, number: signal.Signals) -> bool:
     try:
         # From here on the descriptor means this one process, whoever gets its pid later.
         stat = read_stat(pid)
-        if stat is None or stat.started != started or stat.is_zombie:
+        if stat is None or stat.is_zombie or not stat.is_one_started(started):
             return False
         signal_process(fd, pid, number)
     except OSError:
@@ -86,10 +120,10 @@ def pid_here(pid: int, first: int) -> int | None:
         first: The pid, here, of any process of that namespace.
 
     Returns:
-        None if there is none.
+        None if there is none, or nothing is to be read.
     """
     namespace = _namespace_of(str(first))
-    for process in Path("/proc").glob("[0-9]*"):
+    for process in proc_root.ROOT.glob("[0-9]*"):
         if namespace is not None and _namespace_of(process.name) == namespace:
             try:
                 text = (process / "status").read_text(errors="replace")
@@ -103,15 +137,18 @@ def pid_here(pid: int, first: int) -> int | None:
 
 def _namespace_of(pid: str) -> str | None:
     try:
-        return os.readlink(f"/proc/{pid}/ns/pid")
+        return os.readlink(proc_root.ROOT / pid / "ns" / "pid")
     except OSError:
         return None
 
 
 def children_of(pid: int) -> list[int]:
-    """Return the living children of ``pid``, started by any of its threads."""
+    """Return the living children of ``pid``, started by any of its threads.
+
+    It has none to tell of where nothing is to be read.
+    """
     found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+    for task in (proc_root.ROOT / str(pid) / "task").glob("*/children"):
         try:
             found += [int(child) for child in task.read_text().split()]
         except OSError:
@@ -120,9 +157,12 @@ def children_of(pid: int) -> list[int]:
 
 
 def num_oom_kills() -> int:
-    """Return how many processes the kernel has ended for want of memory, on the whole machine."""
+    """Return how many processes the kernel has ended for want of memory, on the whole machine.
+
+    0 where it does not say.
+    """
     try:
-        lines = Path("/proc/vmstat").read_text().splitlines()
+        lines = (proc_root.ROOT / "vmstat").read_text().splitlines()
     except OSError:
         return 0
     return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)

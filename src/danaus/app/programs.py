@@ -18,6 +18,7 @@ from danaus.actor.agent_files import kept_address
 from danaus.actor.agent_messages import AgentSettings
 from danaus.actor.boot import module_of
 from danaus.app.run_folder import RunFolder
+from danaus.core import proc_root
 from danaus.core.errors import ConfigError, DanausError
 from danaus.wire.address import Address
 from danaus.wire.secret import Secret
@@ -52,9 +53,15 @@ def find_agents(target: str = "") -> list[AgentAt]:
     Raises:
         ConfigError: There is no such program.
     """
+    is_folder = bool(target) and not (target.isdecimal() and not Path(target).exists())
+    if not is_folder and not proc_root.is_there():
+        raise ConfigError(
+            "programs cannot be looked for: this system does not list its processes",
+            "the folder of a run",
+        )
     if not target:
         return [agent for _, _, agent in _here()]
-    if target.isdecimal() and not Path(target).exists():
+    if not is_folder:
         return _of_pid(int(target))
     return _of_folder(Path(target).absolute())
 
@@ -92,7 +99,7 @@ def _of_folder(path: Path) -> list[AgentAt]:
 
 def _here() -> Iterator[tuple[int, AgentSettings, AgentAt]]:
     """Yield the agents of this user on this machine, with pid and settings."""
-    for process in sorted(Path("/proc").glob("[0-9]*"), key=lambda each: int(each.name)):
+    for process in sorted(proc_root.ROOT.glob("[0-9]*"), key=lambda each: int(each.name)):
         try:
             if process.stat().st_uid != os.geteuid():
                 continue

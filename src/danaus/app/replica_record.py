@@ -6,10 +6,9 @@ have become something else than they were started as.
 
 from __future__ import annotations
 
-import os
-
 from danaus.actor.failure import MeshFailure
 from danaus.actor.identity import host_name
+from danaus.actor.procfs import read_stat
 from danaus.app.events import Event
 from danaus.app.inheritance import note_name
 from danaus.app.replica_ranks import RankProcess, ReplicaRanks
@@ -93,7 +92,7 @@ class ReplicaRecord:
         self._journal.record(
             Event.PROCESS_STUCK,
             replica=self._replica_id,
-            pids=[pid for pid in pids if os.path.exists(f"/proc/{pid}")],
+            pids=[pid for pid in pids if read_stat(pid) is not None],
             reason=f"killed {limit_s:g} s ago and still there: it waits inside the kernel, "
             "for a device or a file system",
         )

@@ -13,6 +13,8 @@ import threading
 from types import FrameType
 from typing import Any, Self
 
+from danaus.core import proc_root
+
 STOPS = {
     signal.SIGINT: "Ctrl-C",
     signal.SIGTERM: "SIGTERM",
@@ -84,4 +86,4 @@ def _write_to_nobody() -> None:
 
 
 def _was_terminal(descriptor: int) -> bool:
-    return os.readlink(f"/proc/self/fd/{descriptor}").startswith("/dev/pts/")
+    return os.readlink(proc_root.descriptor_path(descriptor)).startswith("/dev/pts/")

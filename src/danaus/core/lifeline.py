@@ -17,6 +17,7 @@ import stat
 import threading
 from collections.abc import Callable, Iterator
 
+from danaus.core import proc_root
 from danaus.core.process_descriptor import open_process
 
 _F_SETSIG = 10  # not named by ``fcntl`` before Python 3.12's headers; Linux only
@@ -39,7 +40,7 @@ def arm_lifeline(read_fd: int, *, whole_group: bool = False) -> int:
     Returns:
         The descriptor to keep open for as long as the lifeline shall hold.
     """
-    fd = os.open(f"/proc/self/fd/{read_fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    fd = os.open(proc_root.descriptor_path(read_fd), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         fcntl.fcntl(fd, fcntl.F_SETOWN, -os.getpgrp() if whole_group else os.getpid())
         fcntl.fcntl(fd, _F_SETSIG, signal.SIGKILL)

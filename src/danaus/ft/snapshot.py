@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from danaus.collectives.tensor_bytes import local_shard, view_bytes
+from danaus.core.proc_root import free_bytes
 from danaus.ft.manifest import Manifest, cut, facts_of
 
 _ALIGN_BYTES = 64
@@ -134,7 +134,4 @@ class SnapshotRoom:
 
 
 def _quarter_of_free_bytes() -> int:
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024 // 4
-    return 0
+    return free_bytes() // 4

@@ -7,9 +7,9 @@ machine that see the same processes (a container sees its own); to all others it
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
-_BOOT = Path("/proc/sys/kernel/random/boot_id")
+from danaus.core import proc_root
+
 _STATE, _STARTED = 0, 19  # of what follows the name in /proc/PID/stat
 _OVER = ("Z", "X", "x")
 
@@ -33,7 +33,8 @@ def has_ended(name: str) -> bool:
 def _here() -> str:
     """Return what is the same for all who see the same processes."""
     try:
-        return f"{_BOOT.read_text().strip()} {os.readlink('/proc/self/ns/pid')}"
+        boot = (proc_root.ROOT / "sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.readlink(proc_root.ROOT / 'self/ns/pid')}"
     except OSError:
         return ""
 
@@ -41,7 +42,7 @@ def _here() -> str:
 def _stat(pid: int) -> list[str] | None:
     """Return a process's state and what follows; None: there is no such process."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
+        text = (proc_root.ROOT / str(pid) / "stat").read_text()
     except OSError:
         return None
     return text.rpartition(")")[2].split()
