@@ -12,7 +12,6 @@ from tests.procs.waiting import machines
 from danaus.app.chaos_spec import read as read_fault
 from danaus.app.door import Door, Drain, Scale
 from danaus.app.events import Event
-from danaus.core.errors import ActorError
 from danaus.job.local import HOLDINGS
 from danaus.testing.faults import WaitForDisk
 from danaus.testing.hosts import Watched, wait_for_state
