@@ -139,10 +139,11 @@ class Monitor:
 
         Nothing that it knows can be committed any more: the others have promised no vote.
         """
-        said = f"{member.replica_id} did not ask within" in told.reason
-        machine = self.world.service.machine
-        beat_at = machine._s.roster.processes[member].beat_at
-        return said and machine._s.now - beat_at <= machine._s.settings.heartbeat_limit_s
+        if f"{member.replica_id} did not ask within" not in told.reason:
+            return False
+        known = self.world.service.machine._s
+        silent_s = known.now - known.roster.processes[member].beat_at
+        return bool(silent_s <= known.settings.heartbeat_limit_s)
 
     def _keeps(self, told: Announcement, last: Announcement | None) -> None:
         """The committed step never falls but by a rollback, and no rollback is without cause."""
