@@ -12,7 +12,6 @@ Invariants:
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Collection, Sequence
 from typing import Literal, NamedTuple
 
@@ -30,7 +29,6 @@ BUCKET_BYTES = 32 << 20
 Operation = Literal["avg", "sum", "max", "min", "product"]
 _BY_TREE = (torch.float16, torch.bfloat16, torch.float32)
 _FLOAT_BYTES = 4
-_WEIGHT = struct.Struct("<d")
 _IN_ORDER: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "avg": torch.add,
     "sum": torch.add,
@@ -143,60 +141,30 @@ class Averager:
             return
         plain = operation in ("avg", "sum")
         by_tree = [each for each in tensors if plain and _real(each).dtype in _BY_TREE]
-        weights = dict.fromkeys(chosen, 1.0)
         divisor = float(len(chosen)) if operation == "avg" else 1.0
-        self._mean([_real(each) for each in by_tree], weights, divisor, deadline=deadline)
+        self._in_tree([_real(each) for each in by_tree], chosen, divisor, deadline=deadline)
         for tensor in tensors:
             if not any(tensor is each for each in by_tree):
                 self._in_order(tensor, chosen, operation, deadline=deadline)
 
-    def weighted_mean(
-        self, tensors: Sequence[Tensor], *, weight: float, deadline: Deadline
-    ) -> float:
-        """Replace each tensor by its mean weighted with each member's ``weight``.
-
-        Args:
-            tensors: fp16, bf16 or fp32, alike at all members.
-            weight: Of this member, for example its tokens; 0 contributes nothing.
-            deadline: When to give up.
-
-        Returns:
-            The sum of the weights.
-
-        Raises:
-            ConfigError: A tensor of another dtype, or no weight at all.
-        """
-        for tensor in tensors:
-            if tensor.dtype not in _BY_TREE:
-                raise ConfigError(what=f"cannot weigh {tensor.dtype}", needed="fp16, bf16 or fp32")
-        given = self._group.exchange_small(
-            _WEIGHT.pack(weight), deadline=deadline, subset=self._subset
-        )
-        weights = {name: float(_WEIGHT.unpack(given[name])[0]) for name in self._subset}
-        weights = {name: each for name, each in weights.items() if each > 0}
-        total = sum(weights.values())
-        self._mean(tensors, weights, total, deadline=deadline)
-        return total
-
-    def _mean(
+    def _in_tree(
         self,
         tensors: Sequence[Tensor],
-        weights: dict[str, float],
+        chosen: Sequence[str],
         divisor: float,
         *,
         deadline: Deadline,
     ) -> None:
-        _check_anybody(weights)
-        plan = plan_contributions(self._subset, tuple(weights))
-        mine = weights.get(self._group.me)
+        """Sum in fp32 along the tree, bucket by bucket, and divide."""
+        _check_anybody(chosen)
+        plan = plan_contributions(self._subset, chosen)
+        gives = self._group.me in chosen
         flats = [tensor.detach().reshape(-1) for tensor in tensors]
         for bucket in fill_buckets([flat.numel() for flat in flats], self._cap):
             parts = [flats[item][start:stop] for item, start, stop in bucket]
             sent, summed = self._room(sum(part.numel() for part in parts))
-            if mine is not None:
-                _pack(parts, sent).mul_(mine)
             self._group.reduce_tree(
-                [] if mine is None else [sent],
+                [_pack(parts, sent)] if gives else [],
                 summed,
                 plan=plan,
                 subset=self._subset,

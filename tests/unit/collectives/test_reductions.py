@@ -170,49 +170,43 @@ def test_buckets(start, num_fitting):
     assert [tensor[1, 2].item() for tensor in got] == expected(start)
 
 
-@pytest.mark.parametrize("num_alive", [4, 3, 2, 1])
-def test_the_constant_batch(num_alive):
-    """Gradients of microbatch m are m + 1, learning rate 1, a token each."""
-    hub = MemoryHub(member_names(num_alive))
-    runs = assign(8, num_alive)
-    plan = plan_reduction(8, runs)
+def updates(num_replicas, leaves):
+    """Return what each replica's step comes to; a leaf is its gradient and its tokens, summed."""
+    hub = MemoryHub(member_names(num_replicas))
+    runs = assign(len(leaves), num_replicas)
+    plan = plan_reduction(len(leaves), runs)
 
     def replica(place):
         folder = LeafFolder(2)
-        folder.begin(runs[place], 8)
+        folder.begin(runs[place], len(leaves))
         for leaf in runs[place]:
-            folder.add(leaf, torch.tensor([leaf + 1.0, 1.0]))  # gradient, tokens
+            folder.add(leaf, torch.tensor(leaves[leaf]))
         total = torch.empty(2)
         hub.group(hub.names[place]).reduce_tree(
             folder.partials(), total, plan=plan, subset=hub.names, deadline=soon()
         )
         return (total[0] / total[1]).item()
 
-    updates = together(*(functools.partial(replica, place) for place in range(num_alive)))
-    assert updates == [expected("constant batch")] * num_alive
+    return together(*(functools.partial(replica, place) for place in range(num_replicas)))
+
+
+@pytest.mark.parametrize("num_alive", [4, 3, 2, 1])
+def test_the_constant_batch(num_alive):
+    """Gradients of microbatch m are m + 1, learning rate 1, a token each."""
+    leaves = [(leaf + 1.0, 1.0) for leaf in range(8)]
+    assert updates(num_alive, leaves) == [expected("constant batch")] * num_alive
 
 
 def test_tokens_weigh():
-    hub = MemoryHub(member_names(2))
-    values = [torch.tensor([1.0]), torch.tensor([5.0])]
-    calls = [
-        functools.partial(
-            Averager(hub.group(name), hub.names).weighted_mean,
-            [value],
-            weight=weight,
-            deadline=soon(),
-        )
-        for name, value, weight in zip(hub.names, values, (3.0, 1.0), strict=True)
-    ]
-    assert together(*calls) == [4.0, 4.0]
-    assert [value.item() for value in values] == [expected("token weighting")] * 2
+    leaves = [(3 * 1.0, 3.0), (1 * 5.0, 1.0)]
+    assert updates(2, leaves) == [expected("token weighting")] * 2
 
 
 def test_nobody_is_no_average():
     hub = MemoryHub(member_names(1))
     averager = Averager(hub.group(hub.names[0]), hub.names)
     with pytest.raises(ConfigError, match="nobody"):
-        averager.weighted_mean([torch.ones(1)], weight=0.0, deadline=soon())
+        averager.average([torch.ones(1)], contributors=(), deadline=soon())
 
 
 def test_parameters_that_need_gradients_are_averaged_in_place():
