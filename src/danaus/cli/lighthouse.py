@@ -118,7 +118,7 @@ def run(arguments: list[str]) -> int:
         given = Given((), given.settings)
     asked = asked_for(given)
     if prints_token:
-        print(access_token(Secret.load(_secret_file(asked))))
+        print(access_token(Secret.load(_secret_path(asked))))
         return 0
     asyncio.run(serve(_options(asked), _say))
     _say("ended")
@@ -155,7 +155,7 @@ def _limits_of_run(run: object) -> dict[str, Any]:
     }
 
 
-def _secret_file(asked: LighthouseCommand) -> Path:
+def _secret_path(asked: LighthouseCommand) -> Path:
     if asked.secret is not None:
         return asked.secret
     if asked.run is None:
@@ -178,7 +178,7 @@ def _options(asked: LighthouseCommand) -> ServiceOptions:
     return ServiceOptions(
         folder=folder.absolute(),
         address=asked.listen or (files.service_address if files is not None else ""),
-        secret_file=_secret_file(asked),
+        secret_path=_secret_path(asked),
         journal=asked.journal or (files.journal if files is not None else None),
         ledger=asked.ledger or folder.absolute().parent / "ledger",
         resume=asked.resume,

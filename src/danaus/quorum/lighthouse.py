@@ -255,7 +255,7 @@ async def serve(options: ServiceOptions, say: Say = lambda _said: None) -> None:
     """
     if options.lifeline_fd >= 0:
         arm_lifeline(options.lifeline_fd)
-    secret = Secret.load(options.secret_file)
+    secret = Secret.load(options.secret_path)
     journal = Journal(options.journal) if options.journal is not None else None
     lighthouse = Lighthouse(options, secret, Minutes(journal), say=say)
     unattended = asyncio.Event()

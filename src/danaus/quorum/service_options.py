@@ -28,7 +28,7 @@ class ServiceOptions:
     Args:
         folder: Where it keeps its state.
         address: Where it listens.
-        secret_file: The job's secret.
+        secret_path: File of the job's secret.
         journal: The run's journal; None: none is kept.
         ledger: The run's ledgers.
         resume: Nothing of the run is alive: go on from a checkpoint in a new term.
@@ -48,7 +48,7 @@ class ServiceOptions:
 
     folder: Path
     address: str
-    secret_file: Path
+    secret_path: Path
     journal: Path | None
     ledger: Path
     resume: bool
@@ -119,7 +119,7 @@ def read_options(arguments: Sequence[str]) -> ServiceOptions:
     return ServiceOptions(
         folder=given.folder,
         address=given.address,
-        secret_file=given.secret,
+        secret_path=given.secret,
         journal=given.journal,
         ledger=given.ledger or given.folder.parent / "ledger",
         resume=given.resume,

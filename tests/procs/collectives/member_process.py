@@ -26,8 +26,8 @@ def say(word):
 
 def main():
     torch.set_num_threads(1)
-    secret_file, epoch, me, *rest = sys.argv[1:]
-    secret = Secret.load(secret_file)
+    secret_path, epoch, me, *rest = sys.argv[1:]
+    secret = Secret.load(secret_path)
     members = {n: Address.parse(a) for n, _, a in (each.partition("=") for each in rest)}
     listener = PeerListener(members[me], secret)
     meeting = MeetingPoint(listener)

@@ -42,8 +42,8 @@ def sharded(mesh):
 
 def main():
     torch.set_num_threads(1)
-    secret_file, address, rank = sys.argv[1:]
-    client = StoreClient(Address.parse(address), Secret.load(secret_file))
+    secret_path, address, rank = sys.argv[1:]
+    client = StoreClient(Address.parse(address), Secret.load(secret_path))
     store = WireStore(client, prefix="a/")
     group = ShardGroup(int(rank), SIZE)
     mesh = install(group)

@@ -32,9 +32,9 @@ SOURCE = Path(__file__).parents[3] / "src"
 class Rank:
     """``shard_process.py`` under test."""
 
-    def __init__(self, secret_file, address, rank):
+    def __init__(self, secret_path, address, rank):
         self.process = subprocess.Popen(
-            [sys.executable, SCRIPT, secret_file, str(address), str(rank)],
+            [sys.executable, SCRIPT, secret_path, str(address), str(rank)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -65,11 +65,11 @@ def store(tmp_path):
 @pytest.fixture
 def ranks(store):
     """Return a function that starts ranks."""
-    thread, _, secret_file = store
+    thread, _, secret_path = store
     started = []
 
     def start(*places):
-        new = [Rank(secret_file, thread.address, place) for place in places]
+        new = [Rank(secret_path, thread.address, place) for place in places]
         started.extend(new)
         assert [rank.answer() for rank in new] == [["ready"]] * len(new)
         return new

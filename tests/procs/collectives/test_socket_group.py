@@ -41,10 +41,10 @@ NUM_ELEMENTS = 1_000_000
 class PeerProcess:
     """``member_process.py`` under test."""
 
-    def __init__(self, secret_file, epoch, me, members):
+    def __init__(self, secret_path, epoch, me, members):
         self.process = subprocess.Popen(
             [
-                *(sys.executable, SCRIPT, secret_file, epoch, me),
+                *(sys.executable, SCRIPT, secret_path, epoch, me),
                 *(f"{name}={address}" for name, address in members.items()),
             ],
             stdin=subprocess.PIPE,
@@ -75,14 +75,14 @@ class PeerProcess:
 @pytest.fixture
 def with_process(site_kind, tmp_path):
     """Return this process's formed group and the other member, a process."""
-    secret_file = tmp_path / "secret"
-    site = Site(site_kind, tmp_path, Secret.create(secret_file))
+    secret_path = tmp_path / "secret"
+    site = Site(site_kind, tmp_path, Secret.create(secret_path))
     # The process has the later name: it dials, so that nobody needs to know its port.
     unix = site_kind == "unix"
     other = Address.unix(tmp_path / "other") if unix else Address.tcp("127.0.0.1", 0)
     names = member_names(2)
     members = {names[0]: site.address, names[1]: other}
-    peer = PeerProcess(secret_file, "1.1", names[1], members)
+    peer = PeerProcess(secret_path, "1.1", names[1], members)
     started = threading.Event()
     group = site.group(names[0], members, on_collective=lambda number: started.set())
     try:

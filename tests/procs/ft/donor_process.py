@@ -24,9 +24,9 @@ def state(num_mib):
 
 
 def main():
-    secret_file, address, step, num_mib = sys.argv[1:]
+    secret_path, address, step, num_mib = sys.argv[1:]
     torch.set_num_threads(1)
-    listener = PeerListener(Address.parse(address), Secret.load(secret_file))
+    listener = PeerListener(Address.parse(address), Secret.load(secret_path))
     server = StateServer(listener)
     if not server.publish(int(step), state(int(num_mib)), note="1.4").copied:
         raise InternalError("H-2", "no room for the test's state")

@@ -287,10 +287,10 @@ def test_nobody_there(secret, tmp_path):
 class DonorProcess:
     """``donor_process.py`` under test."""
 
-    def __init__(self, secret_file, address, num_mib):
+    def __init__(self, secret_path, address, num_mib):
         self.address = address
         self.process = subprocess.Popen(
-            [sys.executable, SCRIPT, secret_file, str(address), "5", str(num_mib)],
+            [sys.executable, SCRIPT, secret_path, str(address), "5", str(num_mib)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -308,9 +308,9 @@ class DonorProcess:
 
 @pytest.mark.parametrize("survivors", [0, 1])
 def test_a_donor_killed_while_it_serves(tmp_path, survivors):
-    secret_file = tmp_path / "secret"
-    shared = Secret.create(secret_file)
-    doomed = DonorProcess(secret_file, Address.unix(tmp_path / "doomed"), num_mib=64)
+    secret_path = tmp_path / "secret"
+    shared = Secret.create(secret_path)
+    doomed = DonorProcess(secret_path, Address.unix(tmp_path / "doomed"), num_mib=64)
     named = state(num_mib=64)
     others = [DonorSite(Address.unix(tmp_path / "other"), shared) for _ in range(survivors)]
     relays = [Relay(other.address, is_open=False) for other in others]

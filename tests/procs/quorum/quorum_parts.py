@@ -53,8 +53,8 @@ class ServiceProcess:
     def __init__(self, folder: Path, *options: str) -> None:
         self.folder, self.options = folder, options
         self.address = f"unix:{folder}/s"
-        self.secret_file = folder / "secret"
-        self.secret = Secret.create(self.secret_file)
+        self.secret_path = folder / "secret"
+        self.secret = Secret.create(self.secret_path)
         self.journal = folder / "journal.jsonl"
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -62,7 +62,7 @@ class ServiceProcess:
         command = [
             sys.executable, "-m", "danaus.quorum.service",
             "--folder", f"{self.folder}/quorum", "--address", self.address,
-            "--secret", str(self.secret_file), "--journal", str(self.journal),
+            "--secret", str(self.secret_path), "--journal", str(self.journal),
             *self.options, *more,
         ]  # fmt: skip
         self.process = subprocess.Popen(

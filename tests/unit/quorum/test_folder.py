@@ -26,7 +26,7 @@ def test_the_service_is_told_by_the_folder_alone(tmp_path: Path) -> None:
     options = read_options(["--run", str(tmp_path), "--expected-replicas", "3"])
     assert options.address == files.service_address
     assert (options.folder, options.journal) == (files.quorum, files.journal)
-    assert Secret.load(options.secret_file) == Secret.load(files.secret)
+    assert Secret.load(options.secret_path) == Secret.load(files.secret)
     other = read_options(["--run", str(tmp_path), "--address", "tcp:localhost:0"])
     assert other.address == "tcp:localhost:0"
 
