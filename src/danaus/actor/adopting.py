@@ -111,7 +111,7 @@ class LeftProcs:
             for name, ref in zip(names, refs, strict=True)
             if ref.agent_address not in self.reached
         )
-        made = [each for each in self.actors if each.made_of or each.made_in]
+        made = (each for each in self.actors if each.made_of or each.made_in)
         kept = [self._take(each) for each in made if each.restart]
         with runtime.sending:
             runtime.io.post(lambda: _adopt_procs(runtime, owned, event, lost=lost, kept=kept))

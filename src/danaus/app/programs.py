@@ -51,17 +51,17 @@ def find_agents(target: str = "") -> list[AgentAt]:
             this user on this machine.
 
     Raises:
-        ConfigError: There is no such program.
+        ConfigError: There is no such program, or this system does not list its processes.
     """
-    is_folder = bool(target) and not (target.isdecimal() and not Path(target).exists())
-    if not is_folder and not proc_root.is_there():
+    is_pid = target.isdecimal() and not Path(target).exists()
+    if (is_pid or not target) and not proc_root.is_there():
         raise ConfigError(
             "programs cannot be looked for: this system does not list its processes",
             "the folder of a run",
         )
     if not target:
         return [agent for _, _, agent in _here()]
-    if not is_folder:
+    if is_pid:
         return _of_pid(int(target))
     return _of_folder(Path(target).absolute())
 
