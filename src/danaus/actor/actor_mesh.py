@@ -70,6 +70,9 @@ class ActorMesh(Mesh, Generic[A]):
 
         Returns:
             A future of the end; it raises ``ActorError`` with what a ``__cleanup__`` raised.
+
+        Raises:
+            ConfigError: Another process spawned the mesh.
         """
         if self._owned is None:
             raise ConfigError(

@@ -246,5 +246,20 @@ def attach(
     bind: str = "",
     preload: Sequence[str] = (),
 ) -> HostMesh:
-    """Join one host that waits, as ``attach_to_workers`` joins several; its axis has one place."""
+    """Join one host that waits; all else is as with ``attach_to_workers``.
+
+    Args:
+        worker: Its address.
+        secret: File of the secret that it holds too.
+        name: Of the mesh.
+        bind: As of ``attach_to_workers``.
+        preload: As of ``attach_to_workers``.
+
+    Returns:
+        The host; its axis has one place.
+
+    Raises:
+        ConfigError: It could not be joined.
+        AddressRefused: The address is none, or there is no route to it.
+    """
     return attach_to_workers([worker], secret, name=name, bind=bind, preload=preload)

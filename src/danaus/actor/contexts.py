@@ -42,7 +42,15 @@ class ProcessInfo:
 
 @dataclass(frozen=True)
 class Context:
-    """What ``context()`` returns."""
+    """What ``context()`` returns: who runs, and where.
+
+    Args:
+        proc: The process.
+        actor_name: Name of the actor's mesh; ``client`` in the program itself.
+        actor_key: Identifies the actor in its process; None in the program itself.
+        actor: The actor.
+        point: Its place in its whole mesh.
+    """
 
     proc: ProcessInfo
     actor_name: str = "client"

@@ -60,10 +60,15 @@ def get_or_spawn_controller(
     Args:
         name: Of the actor; whoever asks for it first decides its arguments.
         cls: Its class.
+        args: What it is made with.
+        kwargs: The same, by name.
 
     Returns:
         A future of a mesh of one actor, without axes; it raises ``ActorError`` if it cannot be
         made, and if the name is taken by an actor of another class.
+
+    Raises:
+        TypeError: ``cls`` is no subclass of ``Actor``.
     """
     if not (isinstance(cls, type) and issubclass(cls, Actor)):
         raise TypeError(f"{cls!r} is not a subclass of Actor")

@@ -260,7 +260,9 @@ def concurrent_endpoint(
     """Declare an endpoint that only *starts* in order: it runs beside whatever is running (A-2).
 
     Args:
-        function: As of ``endpoint``, and so are the others.
+        function: A method, plain or async.
+        explicit_response_port: As of ``endpoint``.
+        idempotent: As of ``endpoint``.
     """
     facts = EndpointSpec(
         "",

@@ -47,7 +47,14 @@ class MeshFailure:
         points: Where in it; one, or all that a lost host took with it.
         kind: ``exception``, ``exit``, ``signal``, ``hang`` or ``host_lost``.
         reason: The same in words.
+        exit_code: Of a process that ended by itself.
+        signal: Name of the signal that ended it (``SIGKILL``).
+        exception: What an endpoint raised, where it could be pickled.
+        traceback: Its traceback as text.
+        log_tail: The last lines that the process wrote.
+        time_s: When it was noticed, seconds since the Unix epoch.
         process_ids: The processes concerned, in the order of ``points``.
+        mesh_id: Id of the mesh: its name may be taken again.
         cause: The failure that a raising ``__supervise__`` replaced by this one.
     """
 

@@ -97,7 +97,9 @@ class ProcMesh(Mesh):
 
         Args:
             name: Of the actors.
-            cls: Their class; it is called with the remaining arguments, in each process.
+            cls: Their class.
+            args: It is called with these, in each process.
+            kwargs: And with these.
             restart: What is done about failures before the owner is told of them (A-9): a rank
                 is made anew with the same arguments, in its process, or in a new one in place of
                 a process that has ended; others' references stay good.  Processes are started
@@ -105,6 +107,9 @@ class ProcMesh(Mesh):
 
         Returns:
             An ``ActorMesh``; type checkers take it for ``cls`` (see ``faces``).
+
+        Raises:
+            TypeError: ``cls`` is no subclass of ``Actor``.
         """
         if not (isinstance(cls, type) and issubclass(cls, Actor)):
             raise TypeError(f"{cls!r} is not a subclass of Actor")

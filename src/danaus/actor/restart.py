@@ -95,6 +95,8 @@ class RestartBudget:
         """Decide about the failure of ``failed``, ranks of a mesh of ``size``.
 
         Args:
+            failed: The ranks.
+            size: How many ranks there are.
             now: Seconds on any clock that never falls.
             clean_exit: The process ended by itself with exit code 0.
         """

@@ -78,7 +78,11 @@ class Extent:
         return math.prod(self.sizes[self.index_of(each)] for each in axis)
 
     def index_of(self, axis: str) -> int:
-        """Return where ``axis`` stands among the axes, counted from 0."""
+        """Return where ``axis`` stands among the axes, counted from 0.
+
+        Raises:
+            ValueError: There is no such axis; the nearest name is told.
+        """
         if axis not in self.axes:
             near = difflib.get_close_matches(axis, self.axes, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""

@@ -253,6 +253,11 @@ class LighthouseClient:
     def heartbeat(self, replica_id: str, timeout: timedelta | float | None = None) -> None:
         """See to it that a replica counts as alive, from now until ``leave`` or ``shutdown``.
 
+        Args:
+            replica_id: Of the replica.
+            timeout: How long the service may take to be reached, also in seconds; default: as
+                the client was made with.
+
         Raises:
             ServiceLost: The service was not reached within ``timeout``.
         """

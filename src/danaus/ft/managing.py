@@ -194,7 +194,8 @@ class Manager(ManagedCalls):
         later ones only with ``use_async_quorum=False``.
 
         Raises:
-            ConfigError: A step is begun and was not brought to ``should_commit()``.
+            ConfigError: A step is begun and was not brought to ``should_commit()``, or the
+                arguments keep learners or newcomers out.
             DeadlinePassed: ``timeout`` passed, where the quorum is waited for.
             NoQuorum: There will be none; says what to do.
         """

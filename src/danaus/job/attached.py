@@ -109,6 +109,7 @@ class AttachedJob:
 
         Raises:
             AddressRefused: Which address was tried, and why it failed; it may be tried again.
+            ConfigError: There is no such mesh.
         """
         if mesh != "hosts":
             raise ConfigError(what=f"no mesh {mesh!r} in this job", needed="hosts")

@@ -131,6 +131,9 @@ class Block(nn.Module):
 class Llama(nn.Module):
     """Tokens in, logits out.
 
+    Args:
+        config: How large it is.
+
     Source: Touvron et al. 2023 (Llama 2 and 3 differ from this only in sizes).
     """
 

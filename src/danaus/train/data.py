@@ -58,6 +58,10 @@ class ByteText:
     def batch(self, step: int, microbatch: int) -> tuple[Tensor, Tensor, tuple[int, ...]]:
         """Return one microbatch.
 
+        Args:
+            step: From 1.
+            microbatch: Which of the step, from 0.
+
         Returns:
             Tokens and targets, ``[rows, seq_len]`` int64 on the CPU, and the sample ids.
         """

@@ -43,7 +43,15 @@ Fingerprint = Callable[[Mapping[str, Tensor]], str]
 
 @dataclass(frozen=True)
 class StepResult:
-    """What a committed step was: means over its tokens, the norm before clipping."""
+    """What a committed step was.
+
+    Args:
+        step: Its number, from 1.
+        loss: Mean loss per token of the global batch, nats.
+        grad_norm: Norm of the mean gradient before clipping.
+        num_tokens: Of the global batch.
+        lr: The learning rate of the update.
+    """
 
     step: int
     loss: float
