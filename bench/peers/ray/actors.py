@@ -6,20 +6,27 @@ Usage: actors.py ROW SHAPE   the shape as JSON; says the row's figures.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import signal
-import sys
 import threading
 import time
-from types import SimpleNamespace
 from typing import Any
 
 import ray
-from said import end_with_input, figure, large, leave, p50_and_p99, pss_mb, say
+from actor_rows import (
+    ASLEEP_S,
+    SETTLE_S,
+    Figures,
+    idle_mb,
+    latency,
+    raises_after,
+    rate,
+    row_of,
+    spans,
+    spans_awaited,
+)
+from actor_rows import payload as payload_of
+from said import end_with_input, figure, leave, say
 
-ASLEEP_S = 120.0
-SETTLE_S = 0.5
 STORE_BYTES = 2 << 30
 
 
@@ -55,114 +62,74 @@ class OnLoop:
         return value
 
     async def spans_to(self, other: Any, num: int) -> list[float]:
-        return await spans_awaited(other, num)
+        return await spans_awaited(lambda: other.ping.remote(b"x"), num)
 
 
-async def spans_awaited(target: Any, num: int) -> list[float]:
-    spans = []
-    for _ in range(num):
-        began = time.perf_counter()
-        await target.ping.remote(b"x")
-        spans.append(time.perf_counter() - began)
-    return spans
-
-
-def us(runs: list[list[float]]) -> list[list[float]]:
-    return [[1e6 * span for span in run] for run in runs]
-
-
-def awaited(shape: Any) -> list[dict[str, object]]:
+def awaited(shape: Any) -> Figures:
     caller, target = OnLoop.remote(), OnLoop.remote()
 
-    async def from_program() -> list[list[float]]:
-        await spans_awaited(target, shape.warm)
-        return [await spans_awaited(target, shape.calls) for _ in range(shape.repeats)]
+    def from_program(num: int) -> list[float]:
+        return asyncio.run(spans_awaited(lambda: target.ping.remote(b"x"), num))
 
-    told = p50_and_p99("from the program", "µs", us(asyncio.run(from_program())))
-    ray.get(caller.spans_to.remote(target, shape.warm))
-    runs = [ray.get(caller.spans_to.remote(target, shape.calls)) for _ in range(shape.repeats)]
-    return [*told, *p50_and_p99("from an actor", "µs", us(runs))]
+    def from_actor(num: int) -> list[float]:
+        return ray.get(caller.spans_to.remote(target, num))
 
-
-def spans_got(actors: list[Any], num: int) -> list[float]:
-    spans = []
-    for _ in range(num):
-        began = time.perf_counter()
-        ray.get([actor.ping.remote(b"x") for actor in actors])
-        spans.append(time.perf_counter() - began)
-    return spans
+    program = latency(shape, from_program, "from the program")
+    return [*program, *latency(shape, from_actor, "from an actor")]
 
 
-def got(shape: Any) -> list[dict[str, object]]:
+def ping(actors: list[Any]) -> None:
+    ray.get([actor.ping.remote(b"x") for actor in actors])
+
+
+def got(shape: Any) -> Figures:
     actors = [Plain.remote()]
-    spans_got(actors, shape.warm)
-    runs = [spans_got(actors, shape.calls) for _ in range(shape.repeats)]
-    return p50_and_p99("", "µs", us(runs))
+    return latency(shape, lambda num: spans(lambda: ping(actors), num))
 
 
-def in_flight(shape: Any) -> list[dict[str, object]]:
+def in_flight(shape: Any) -> Figures:
     actor = Plain.remote()
 
-    def rate(num: int) -> float:
-        began = time.perf_counter()
+    def call(num: int) -> None:
         pending = []
         for _ in range(num):
             pending.append(actor.ping.remote(b"x"))
             if len(pending) >= shape.flight:
                 ray.get(pending.pop(0))
         ray.get(pending)
-        return num / (time.perf_counter() - began)
 
-    rate(shape.warm)
-    return [figure("calls", "/s", [rate(shape.calls) for _ in range(shape.repeats)])]
+    return rate(shape, call, "calls")
 
 
-def broadcast(shape: Any) -> list[dict[str, object]]:
+def broadcast(shape: Any) -> Figures:
     actor = Plain.remote()
 
-    def rate(num: int) -> float:
-        began = time.perf_counter()
+    def send(num: int) -> None:
         for number in range(num):
             actor.sink.remote(number)
         assert ray.get(actor.count.remote()) == num
-        return num / (time.perf_counter() - began)
 
-    rate(shape.warm)
-    return [figure("messages", "/s", [rate(shape.calls) for _ in range(shape.repeats)])]
+    return rate(shape, send, "messages")
 
 
-def mesh(shape: Any) -> list[dict[str, object]]:
+def mesh(shape: Any) -> Figures:
     actors = [Plain.remote() for _ in range(shape.procs)]
-    spans_got(actors, shape.warm)
-    runs = [spans_got(actors, shape.calls) for _ in range(shape.repeats)]
-    return p50_and_p99("", "ms", [[1e3 * span for span in run] for run in runs])
+    return latency(shape, lambda num: spans(lambda: ping(actors), num), unit="ms")
 
 
-def payload(shape: Any) -> list[dict[str, object]]:
+def payload(shape: Any) -> Figures:
     actor = Plain.remote()
-    figures = []
-    for kind, value in large(shape.mib):
-        rates = []
-        for at in range(-1, shape.repeats):
-            num = shape.warm if at < 0 else shape.calls
-            began = time.perf_counter()
-            for _ in range(num):
-                ray.get(actor.sink.remote(value))
-            rates.append(num * shape.mib / 1024 / (time.perf_counter() - began))
-        figures.append(figure(kind, "GiB/s", rates[1:]))
-    return figures
+    return payload_of(shape, lambda value: ray.get(actor.sink.remote(value)))
 
 
-def start(shape: Any) -> list[dict[str, object]]:
+def start(shape: Any) -> Figures:
     started, memory = [], []
     for _ in range(shape.repeats):
         began = time.perf_counter()
         actors = [Plain.remote() for _ in range(shape.procs)]
-        spans_got(actors, 1)
+        ping(actors)
         started.append(time.perf_counter() - began)
-        pids = ray.get([actor.pid.remote() for actor in actors])
-        time.sleep(SETTLE_S)
-        memory.append(sum(map(pss_mb, pids)) / len(pids))
+        memory.append(idle_mb(ray.get([actor.pid.remote() for actor in actors])))
         for actor in actors:
             ray.kill(actor)
         time.sleep(2 * SETTLE_S)
@@ -172,18 +139,11 @@ def start(shape: Any) -> list[dict[str, object]]:
     ]
 
 
-def kill(shape: Any) -> list[dict[str, object]]:
+def kill(shape: Any) -> Figures:
     actor = Plain.remote()
     pid = ray.get(actor.pid.remote())
     pending = actor.stay.remote()
-    time.sleep(SETTLE_S)
-    began = time.perf_counter()
-    os.kill(pid, signal.SIGKILL)
-    try:
-        ray.get(pending)
-    except ray.exceptions.RayError:
-        return [figure("after", "ms", [1e3 * (time.perf_counter() - began)])]
-    return [figure("after", "", [], "it returned")]
+    return raises_after(pid, lambda: ray.get(pending))
 
 
 ROWS = {
@@ -200,9 +160,7 @@ ROWS = {
 
 def main() -> None:
     """Measure the row that the arguments name."""
-    row, facts = sys.argv[1:]
     end_with_input()
-    given = {"calls": 0, "warm": 0, "flight": 0, "procs": 0, "mib": 0, **json.loads(facts)}
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     ray.init(
         address="local",
@@ -214,7 +172,7 @@ def main() -> None:
         logging_level="ERROR",
     )
     try:
-        figures = ROWS[row](SimpleNamespace(**given))
+        figures = row_of(ROWS)
     finally:
         ray.shutdown()
     say(figures=figures)

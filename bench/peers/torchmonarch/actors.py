@@ -7,24 +7,29 @@ Usage: actors.py ROW SHAPE   the shape as JSON; says the row's figures.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import monarch.actor as monarch
+from actor_rows import (
+    ASLEEP_S,
+    Figures,
+    idle_mb,
+    latency,
+    raises_after,
+    rate,
+    row_of,
+    spans,
+    spans_awaited,
+)
+from actor_rows import payload as payload_of
 from monarch.actor import Actor, endpoint, this_host
-from said import end_with_input, figure, large, leave, p50_and_p99, pss_mb, say
-
-ASLEEP_S = 120.0
-SETTLE_S = 0.5
+from said import end_with_input, figure, leave, say
 
 
 class Plain(Actor):
@@ -64,47 +69,25 @@ class OnLoop(Actor):
 
     @endpoint
     async def spans_to(self, other: Any, num: int) -> list[float]:
-        return await spans_awaited(other, num)
-
-
-async def spans_awaited(target: Any, num: int) -> list[float]:
-    spans = []
-    for _ in range(num):
-        began = time.perf_counter()
-        await target.ping.call_one(b"x")
-        spans.append(time.perf_counter() - began)
-    return spans
-
-
-def us(runs: list[list[float]]) -> list[list[float]]:
-    return [[1e6 * span for span in run] for run in runs]
+        return await spans_awaited(lambda: other.ping.call_one(b"x"), num)
 
 
 def procs_of(num: int, name: str = "procs") -> Any:
     return this_host().spawn_procs(per_host={"procs": num}, name=name)
 
 
-def awaited(shape: Any) -> list[dict[str, object]]:
+def awaited(shape: Any) -> Figures:
     actors = procs_of(2).spawn("onloop", OnLoop)
     caller, target = actors.slice(procs=0), actors.slice(procs=1)
 
-    async def from_program() -> list[list[float]]:
-        await spans_awaited(target, shape.warm)
-        return [await spans_awaited(target, shape.calls) for _ in range(shape.repeats)]
+    def from_program(num: int) -> list[float]:
+        return asyncio.run(spans_awaited(lambda: target.ping.call_one(b"x"), num))
 
-    told = p50_and_p99("from the program", "µs", us(asyncio.run(from_program())))
-    caller.spans_to.call_one(target, shape.warm).get()
-    runs = [caller.spans_to.call_one(target, shape.calls).get() for _ in range(shape.repeats)]
-    return [*told, *p50_and_p99("from an actor", "µs", us(runs))]
+    def from_actor(num: int) -> list[float]:
+        return caller.spans_to.call_one(target, num).get()
 
-
-def spans_got(call: Callable[[], Any], num: int) -> list[float]:
-    spans = []
-    for _ in range(num):
-        began = time.perf_counter()
-        call().get()
-        spans.append(time.perf_counter() - began)
-    return spans
+    program = latency(shape, from_program, "from the program")
+    return [*program, *latency(shape, from_actor, "from an actor")]
 
 
 def plain(num: int = 1) -> Any:
@@ -112,80 +95,53 @@ def plain(num: int = 1) -> Any:
     return actors.slice(procs=0) if num == 1 else actors
 
 
-def got(shape: Any) -> list[dict[str, object]]:
+def got(shape: Any) -> Figures:
+    actor = plain()
+    return latency(shape, lambda num: spans(lambda: actor.ping.call_one(b"x").get(), num))
+
+
+def in_flight(shape: Any) -> Figures:
     actor = plain()
 
-    def call() -> Any:
-        return actor.ping.call_one(b"x")
-
-    spans_got(call, shape.warm)
-    return p50_and_p99("", "µs", us([spans_got(call, shape.calls) for _ in range(shape.repeats)]))
-
-
-def in_flight(shape: Any) -> list[dict[str, object]]:
-    actor = plain()
-
-    async def rate(num: int) -> float:
+    async def call(num: int) -> None:
         left = iter(range(num))
 
         async def one_after_the_other() -> None:
             for _ in left:
                 await actor.ping.call_one(b"x")
 
-        began = time.perf_counter()
         await asyncio.gather(*(one_after_the_other() for _ in range(shape.flight)))
-        return num / (time.perf_counter() - began)
 
-    asyncio.run(rate(shape.warm))
-    return [figure("calls", "/s", [asyncio.run(rate(shape.calls)) for _ in range(shape.repeats)])]
+    return rate(shape, lambda num: asyncio.run(call(num)), "calls")
 
 
-def broadcast(shape: Any) -> list[dict[str, object]]:
+def broadcast(shape: Any) -> Figures:
     actor = plain()
 
-    def rate(num: int) -> float:
-        began = time.perf_counter()
+    def send(num: int) -> None:
         for number in range(num):
             actor.sink.broadcast(number)
         assert actor.count.call_one().get() == num
-        return num / (time.perf_counter() - began)
 
-    rate(shape.warm)
-    return [figure("messages", "/s", [rate(shape.calls) for _ in range(shape.repeats)])]
+    return rate(shape, send, "messages")
 
 
-def mesh(shape: Any) -> list[dict[str, object]]:
+def mesh(shape: Any) -> Figures:
     actors = plain(shape.procs)
-
-    def call() -> Any:
-        return actors.ping.call(b"x")
-
-    spans_got(call, shape.warm)
-    runs = [spans_got(call, shape.calls) for _ in range(shape.repeats)]
-    return p50_and_p99("", "ms", [[1e3 * span for span in run] for run in runs])
+    return latency(shape, lambda num: spans(lambda: actors.ping.call(b"x").get(), num), unit="ms")
 
 
-def payload(shape: Any) -> list[dict[str, object]]:
+def payload(shape: Any) -> Figures:
     actor = plain()
-    figures = []
-    for kind, value in large(shape.mib):
-        rates = []
-        for at in range(-1, shape.repeats):
-            num = shape.warm if at < 0 else shape.calls
-            began = time.perf_counter()
-            for _ in range(num):
-                actor.sink.call_one(value).get()
-            rates.append(num * shape.mib / 1024 / (time.perf_counter() - began))
-        figures.append(figure(kind, "GiB/s", rates[1:]))
-    return figures
+    return payload_of(shape, lambda value: actor.sink.call_one(value).get())
 
 
-def tcp(shape: Any) -> list[dict[str, object]]:
+def tcp(shape: Any) -> Figures:
     monarch.enable_transport(monarch.ChannelTransport.TcpWithLocalhost)
     return payload(shape)
 
 
-def start(shape: Any) -> list[dict[str, object]]:
+def start(shape: Any) -> Figures:
     started, stopped, memory = [], [], []
     this_host()
     for at in range(shape.repeats):
@@ -194,9 +150,7 @@ def start(shape: Any) -> list[dict[str, object]]:
         actors = procs.spawn("plain", Plain)
         actors.ping.call(b"x").get()
         started.append(time.perf_counter() - began)
-        pids = [pid for _, pid in actors.pid.call().get().items()]
-        time.sleep(SETTLE_S)
-        memory.append(sum(map(pss_mb, pids)) / len(pids))
+        memory.append(idle_mb(pid for _, pid in actors.pid.call().get().items()))
         began = time.perf_counter()
         procs.stop().get()
         stopped.append(time.perf_counter() - began)
@@ -207,24 +161,13 @@ def start(shape: Any) -> list[dict[str, object]]:
     ]
 
 
-def raises_after(actor: Any, pid: int) -> list[dict[str, object]]:
-    pending = actor.stay.call_one()
-    time.sleep(SETTLE_S)
-    began = time.perf_counter()
-    os.kill(pid, signal.SIGKILL)
-    try:
-        pending.get()
-    except Exception:
-        return [figure("after", "ms", [1e3 * (time.perf_counter() - began)])]
-    return [figure("after", "", [], "it returned")]
-
-
-def kill(shape: Any) -> list[dict[str, object]]:
+def kill(shape: Any) -> Figures:
     actor = plain(2).slice(procs=0)
-    return raises_after(actor, actor.pid.call_one().get())
+    pid, pending = actor.pid.call_one().get(), actor.stay.call_one()
+    return raises_after(pid, pending.get)
 
 
-def host(shape: Any) -> list[dict[str, object]]:
+def host(shape: Any) -> Figures:
     monarch.enable_transport(monarch.ChannelTransport.TcpWithLocalhost)
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
@@ -234,7 +177,7 @@ def host(shape: Any) -> list[dict[str, object]]:
         actors = hosts.spawn_procs(per_host={"procs": 1}).spawn("plain", Plain)
         actor = actors.slice(hosts=0, procs=0)
         actor.ping.call_one(b"x").get()
-        return raises_after(actor, worker.pid)
+        return raises_after(worker.pid, actor.stay.call_one().get)
     finally:
         worker.kill()
         worker.wait()
@@ -256,14 +199,12 @@ ROWS = {
 
 def main() -> None:
     """Measure the row that the arguments name."""
-    row, facts = sys.argv[1:]
     end_with_input()
-    if row == "worker":
-        monarch.run_worker_loop_forever(address=facts, ca="trust_all_connections")
+    if sys.argv[1] == "worker":
+        monarch.run_worker_loop_forever(address=sys.argv[2], ca="trust_all_connections")
         return
     monarch.unhandled_fault_hook = lambda _: None
-    given = {"calls": 0, "warm": 0, "flight": 0, "procs": 0, "mib": 0, **json.loads(facts)}
-    say(figures=ROWS[row](SimpleNamespace(**given)))
+    say(figures=row_of(ROWS))
     leave()
 
 
