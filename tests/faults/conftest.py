@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from danaus.actor.here import shutdown_context
+from danaus.cli.main import main as danaus
 from danaus.testing.hosts import Hosts
 from danaus.testing.runs import Shape, finish, plain_sha256, small_run
 
@@ -70,10 +71,15 @@ def small_disk(tmp_path):
 
 @pytest.fixture
 def controlled(tmp_path):
-    """Start a run under a controller of its own process, which executes some code before."""
-    started = []
+    """Start a run under a controller of its own process, which executes some code before.
+
+    What a detached run has left by the end of a test that failed is ended.
+    """
+    started, detached = [], set()
 
     def start(run, first: str = "") -> subprocess.Popen[str]:
+        if run.config.detached:
+            detached.add(run.folder.path)
         pickled = tmp_path / "run.pickle"
         pickled.write_bytes(pickle.dumps(run))
         command = [sys.executable, "-c", _CONTROLLER, str(_SOURCE), str(pickled), first]
@@ -84,6 +90,8 @@ def controlled(tmp_path):
     for process in started:
         process.kill()
         process.communicate(timeout=10)
+    for path in detached:
+        danaus(["stop", str(path)])
 
 
 @pytest.fixture(autouse=True)

@@ -17,6 +17,8 @@ ROOT = Path(__file__).parents[3]
         ("geometry", "dp=3 x tp=2 has 6 places"),
         ("controllers", "the best score is 102"),
         ("messaging", "who rang heard: come in"),
+        ("errors", "and its owner was told of procs1 at {'hosts': 0, 'gpus': 1}"),
+        ("waiting", "the hosts waited again, and have ended"),
         ("mesh", "all processes are gone"),
         ("restarts", "the third death in a row was told: 3 failures in 60 s, 2 allowed"),
         ("spawning", "all processes are gone, and then the host"),
