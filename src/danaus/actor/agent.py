@@ -365,7 +365,10 @@ def _nursery_environment() -> dict[str, str]:
 
 
 def _become_subreaper() -> None:
+    """Be the parent of what a dead nursery leaves; where no process can, its workers are init's."""
     libc = ctypes.CDLL(None, use_errno=True)
+    if not hasattr(libc, "prctl"):
+        return
     if libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "cannot become a child subreaper")
 

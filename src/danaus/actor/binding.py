@@ -7,6 +7,7 @@ what the machine has, ``bind_here`` binds the calling process.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import platform
 from collections.abc import Mapping, Sequence
@@ -141,7 +142,8 @@ def parse_list(text: str) -> tuple[int, ...]:
 
 def read_topology(folder: Path = _NODES) -> Topology:
     """Return the CPUs that this process may use; a machine that tells no nodes is one node."""
-    allowed = os.sched_getaffinity(0)
+    binds = hasattr(os, "sched_getaffinity")
+    allowed = os.sched_getaffinity(0) if binds else set(range(os.cpu_count() or 1))
     nodes: dict[int, tuple[int, ...]] = {}
     for path in folder.glob("node[0-9]*/cpulist"):
         try:
@@ -159,6 +161,8 @@ def bind_here(place: Place) -> None:
     Raises:
         OSError: The kernel refuses.
     """
+    if place.cpus and not hasattr(os, "sched_setaffinity"):
+        raise OSError(errno.ENOSYS, "this system binds no process to CPUs")
     if place.cpus:
         os.sched_setaffinity(0, place.cpus)
     number = _SET_MEMPOLICY.get(platform.machine())

@@ -125,7 +125,7 @@ class LocalAgent:
             theirs.callback(os.close, log)
             lifeline_read, self._lifeline = open_lifeline()
             theirs.callback(os.close, lifeline_read)
-            ready_read, ready_write = os.pipe2(os.O_CLOEXEC)
+            ready_read, ready_write = os.pipe()
             theirs.callback(os.close, ready_write)
             failing.callback(os.close, ready_read)
             settings = self._settings(lifeline_read, ready_write)

@@ -25,7 +25,7 @@ _F_SETSIG = 10  # not named by ``fcntl`` before Python 3.12's headers; Linux onl
 
 def open_lifeline() -> tuple[int, int]:
     """Return ``(read_fd, write_fd)``; neither is inherited unless passed on by name."""
-    return os.pipe2(os.O_CLOEXEC)
+    return os.pipe()
 
 
 def arm_lifeline(read_fd: int, *, whole_group: bool = False) -> int:

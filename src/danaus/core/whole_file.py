@@ -87,7 +87,10 @@ class WholeFile:
         blocks = -(-max(num_bytes, self._room_bytes) // _BLOCK_BYTES)
         file = os.open(self._spare, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            os.posix_fallocate(file, 0, blocks * _BLOCK_BYTES)
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file, 0, blocks * _BLOCK_BYTES)
+            else:  # blanks take the room themselves
+                _write_all(file, b" " * (blocks * _BLOCK_BYTES))
         finally:
             os.close(file)
 

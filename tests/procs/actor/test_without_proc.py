@@ -1,4 +1,4 @@
-"""Actors where the system has no ``/proc``: what is read there is empty in every process."""
+"""Actors on a system that lacks what Linux has: an empty ``/proc``, and some calls, everywhere."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ ROOT = Path(__file__).parents[3]
 LIMIT_S = 60.0
 
 EVERYWHERE = """
-import pathlib
+import os, pathlib
+del os.pipe2, os.posix_fallocate, os.sched_getaffinity, os.sched_setaffinity
 from danaus.core import proc_root
 proc_root.ROOT = pathlib.Path({empty!r})
 """
@@ -105,6 +106,11 @@ while not (again := kept.seen.settled().get(20).item()).ok or again.value[1] == 
     pass
 print(kept.add.call_one(1).get(20))
 
+import danaus.actor
+danaus.actor.unhandled_fault_hook = lambda failure: None
+bound = this_host().spawn_procs(name="b", proc_bind=[{"physcpubind": "0"}])
+print(type(bound.initialized.exception(20)).__name__)
+
 held = [Watched(pid) for pid in procs.pids().values()]
 procs.stop().get(20)
 print([each.ends_within(10.0) for each in held])
@@ -142,6 +148,7 @@ def test_actors_are_spawned_called_killed_restarted_and_stopped(tmp_path):
         "SIGKILL None ['last words'] 5",
         "None 7 ['last words'] 5",
         "4",
+        "SupervisionError",
         "[True, True]",
     ]
 
