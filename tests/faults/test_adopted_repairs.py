@@ -6,7 +6,17 @@ import os
 import signal
 
 import pytest
-from tests.faults.paced_runs import adopted, back, finished, paced_run, pid_of, workers
+from tests.faults.paced_runs import (
+    STEP_S,
+    adopted,
+    back,
+    finished,
+    kill,
+    paced_run,
+    pid_of,
+    repairs,
+    workers,
+)
 
 from danaus.app.events import Event
 from danaus.testing.runs import Shape, running
@@ -74,3 +84,23 @@ def test_its_siblings_live_on_whenever_the_controller_dies(
         assert finished(going, tmp_path) == undisturbed(run)
     assert not watch.events(Event.RANK_NOT_REPAIRED)
     assert not watch.events(Event.RUN_RESUMED)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_a_sibling_waits_for_a_controller_that_comes_late(controlled, undisturbed, tmp_path):
+    run = paced_run(tmp_path, SHAPE, detached=True, watchdog=False)
+    watch = RunWatch(run.folder)
+    first = controlled(run)
+    watch.until_members(2, limit_s=60)
+    kill(first)
+    sibling = pid_of(watch, 1, 0)
+    os.kill(pid_of(watch, 1, 1), signal.SIGKILL)
+    watch.until_members(1)
+    watch.until_moved(round(12.0 / STEP_S), limit_s=90)
+    with running(run.again()) as going:
+        back(watch, 1, 1)
+        watch.until_members(2)
+        assert repairs(watch, 1) == [(1, [sibling])]
+        assert finished(going, tmp_path) == undisturbed(run)
+    assert not watch.events(Event.RANK_NOT_REPAIRED)

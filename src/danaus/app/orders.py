@@ -14,8 +14,9 @@ from danaus.core.errors import DeadlinePassed
 
 GIVE_LIMIT_S = 5.0
 """How long the training thread may take to leave what it is at."""
-WAIT_LIMIT_S = 10.0
-"""How long it waits for an order; the controller hears of a death at once."""
+WAIT_LIMIT_S = 600.0
+"""How long it waits for an order; the controller hears of a death at once, or ends this process.
+Of a detached run another may have to be started first."""
 
 
 class Orders:
