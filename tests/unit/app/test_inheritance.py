@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from danaus.actor.adopting import LeftProcs
 from danaus.actor.holdings import HeldProcess, ProcsHeld
+from danaus.actor.made_of import MadeOf
 from danaus.app.events import Event
 from danaus.app.inheritance import Inheritance
 from danaus.app.watchdog import is_over
@@ -17,7 +20,7 @@ def left(mesh, born, *, host=0, alive=True, **notes):
     process = HeldProcess(f"host{host}/{mesh}/0#{born}", f"unix:/host{host}")
     held = ProcsHeld(f"{mesh}.{born}", mesh, "run", ("ranks",), (1,), (process,))
     living = frozenset({process.process_id} if alive else ())
-    return LeftProcs(held, (), notes, {}, living, frozenset(), "job")
+    return LeftProcs(held, (), notes, {}, living, frozenset(), "job", MadeOf(Path("nowhere")))
 
 
 class Turn:
