@@ -12,8 +12,8 @@ import select
 import signal
 import subprocess
 
-from danaus.actor import procfs
-from danaus.core.process_descriptor import open_process, signal_process
+from danaus.actor.procfs import open_exactly
+from danaus.core.process_descriptor import signal_process
 
 
 class FoundProcess:
@@ -33,17 +33,8 @@ class FoundProcess:
     @classmethod
     def find(cls, pid: int, started: int) -> FoundProcess | None:
         """Return the process that has this pid and start time, None if it does not live."""
-        if pid <= 0:
-            return None
-        try:
-            descriptor = open_process(pid)
-        except OSError:
-            return None
-        stat = procfs.read_stat(pid)
-        if stat is None or stat.is_zombie or not stat.is_one_started(started):
-            os.close(descriptor)
-            return None
-        return cls(pid, descriptor)
+        descriptor = open_exactly(pid, started) if pid > 0 else None
+        return cls(pid, descriptor) if descriptor is not None else None
 
     @property
     def has_ended(self) -> bool:

@@ -50,11 +50,9 @@ class ProcessStat:
 def read_stat(pid: int) -> ProcessStat | None:
     """Return what the kernel tells of ``pid``, None if there is no such process."""
     try:
-        text = (proc_root.ROOT / str(pid) / "stat").read_text(errors="replace")
+        fields = proc_root.stat_fields(pid)
     except OSError:
         return None if proc_root.is_there() else _asked(pid)
-    # The name is in parentheses and may hold anything, parentheses too.
-    fields = text.rpartition(")")[2].split()
     return ProcessStat(pid, fields[0], int(fields[1]), int(fields[19]), int(fields[-1]))
 
 
@@ -80,6 +78,22 @@ def _asked(pid: int) -> ProcessStat | None:
     return ProcessStat(pid, "T", os.getpid(), 0, None)
 
 
+def open_exactly(pid: int, started: int) -> int | None:
+    """Return a descriptor of the process that has this pid and start time, None if it is gone.
+
+    It means this one process from then on, whoever gets its pid later; the caller closes it.
+    """
+    try:
+        descriptor = open_process(pid)
+    except OSError:
+        return None
+    stat = read_stat(pid)
+    if stat is None or stat.is_zombie or not stat.is_one_started(started):
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
 def kill_exactly(pid: int, started: int) -> bool:
     """SIGKILL the process that has this pid and start time.
 
@@ -95,20 +109,15 @@ def signal_exactly(pid: int, started: int, number: signal.Signals) -> bool:
     Returns:
         Whether it was there, alive and could be signalled.
     """
-    try:
-        fd = open_process(pid)
-    except OSError:
+    descriptor = open_exactly(pid, started)
+    if descriptor is None:
         return False
     try:
-        # From here on the descriptor means this one process, whoever gets its pid later.
-        stat = read_stat(pid)
-        if stat is None or stat.is_zombie or not stat.is_one_started(started):
-            return False
-        signal_process(fd, pid, number)
+        signal_process(descriptor, pid, number)
     except OSError:
         return False
     finally:
-        os.close(fd)
+        os.close(descriptor)
     return True
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from danaus.app.chaos_victims import Victim, Victims
+from danaus.core.proc_root import ROOT, stat_fields
 
 _SETTLED_S = 3.0
 """A process is first looked at when it is so old: until then it loads what it needs."""
@@ -117,10 +117,9 @@ def _lived(life: Life) -> tuple[int, float]:
 
 def usage(pid: int) -> Usage | None:
     """Return what a process uses, None if it is gone."""
-    proc = Path(f"/proc/{pid}")
     try:
-        fields = (proc / "stat").read_text().rpartition(")")[2].split()
-        num_files = len(os.listdir(proc / "fd"))
+        fields = stat_fields(pid)
+        num_files = len(os.listdir(ROOT / str(pid) / "fd"))
     except OSError:
         return None
     utime, stime, num_threads, rss_pages = (int(fields[n]) for n in (11, 12, 17, 21))

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from danaus.core.errors import ConfigError
+from danaus.core.proc_root import stat_fields
 
 MOST_DISK_BYTES = 1 << 30
 """A disk with more room than this is never filled: it is not the run's alone."""
@@ -152,6 +153,4 @@ def _undo(script: str, target: Path, after_s: float) -> None:
 
 def _agent_pid() -> int:
     """Return the host agent: the parent of the nursery that forked this worker."""
-    parent = os.getppid()
-    stat = Path(f"/proc/{parent}/stat").read_text()
-    return int(stat.rpartition(")")[2].split()[1])
+    return int(stat_fields(os.getppid())[1])

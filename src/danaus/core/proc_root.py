@@ -1,6 +1,7 @@
 """Where Linux tells of processes and of the machine; other systems have no such place.
 
-Owns ``ROOT``, below which all of it is read, and what a process finds out about itself without.
+Owns ``ROOT``, below which all of it is read, how a process's line there is read, and what a process
+finds out about itself without.
 """
 
 from __future__ import annotations
@@ -16,6 +17,17 @@ _OWN_DESCRIPTORS = Path("/dev/fd")
 def is_there() -> bool:
     """Tell whether this system has it."""
     return (ROOT / "self").exists()
+
+
+def stat_fields(pid: int) -> list[str]:
+    """Return what is told of a process in one line (``man 5 proc_pid_stat``), from its state on.
+
+    Raises:
+        OSError: There is no such process, or nothing is to be read.
+    """
+    text = (ROOT / str(pid) / "stat").read_text(errors="replace")
+    # The name before the state is in parentheses and may hold anything, parentheses too.
+    return text.rpartition(")")[2].split()
 
 
 def descriptor_path(descriptor: int) -> str:

@@ -10,7 +10,7 @@ import os
 
 from danaus.core import proc_root
 
-_STATE, _STARTED = 0, 19  # of what follows the name in /proc/PID/stat
+_STATE, _STARTED = 0, 19  # in ``stat_fields``
 _OVER = ("Z", "X", "x")
 
 
@@ -40,9 +40,7 @@ def _here() -> str:
 
 
 def _stat(pid: int) -> list[str] | None:
-    """Return a process's state and what follows; None: there is no such process."""
     try:
-        text = (proc_root.ROOT / str(pid) / "stat").read_text()
+        return proc_root.stat_fields(pid)
     except OSError:
         return None
-    return text.rpartition(")")[2].split()
