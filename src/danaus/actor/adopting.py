@@ -35,7 +35,7 @@ from danaus.actor.holdings import (
 from danaus.actor.holdings_log import HoldingsLog
 from danaus.actor.identity import HostRef, ProcessRef
 from danaus.actor.kept_budget import KeptBudget
-from danaus.actor.made_of import MadeOf
+from danaus.actor.made_of import MadeOf, unpack_parts
 from danaus.actor.owned import OwnedActors, OwnedProcs, ProcsTerms, host_of
 from danaus.actor.proc_mesh import ProcMesh, names_of
 from danaus.actor.process_runtime import get_runtime
@@ -173,7 +173,7 @@ class LeftProcs:
         """Return what actors are made of; nothing where that was not written down, or is gone."""
         if not held.made_of:
             return self.made.read(held.made_in) if held.made_in else ()
-        return msgspec.msgpack.decode(held.made_of, type=list[bytes])
+        return unpack_parts(held.made_of)
 
 
 _Actors = tuple[OwnedActors, MeshOwned, tuple[ProcessRef, ...]]

@@ -1,7 +1,7 @@
-"""What actors are made of, where that is too much for a line of a controller's record (A-12).
+"""What actors are made of, as a controller's record keeps it (A-12): in a line, or in a file.
 
-Owns ``MadeOf``, a private folder beside the record with one file for each mesh.  Which files are
-still needed is said by the record.
+Owns how it is packed, and ``MadeOf``, a private folder beside the record with one file for each
+mesh that needs more than a line.  Which files are still needed is said by the record.
 
 Invariants:
     A file is whole or not there: it is written under another name first.
@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import msgspec
@@ -22,6 +22,20 @@ from danaus.wire.frame import Buffer
 LINE_BYTES = 1 << 20
 """What takes more does not belong in a line."""
 _DRAFT = ".new"
+
+
+def pack_parts(parts: Sequence[Buffer]) -> bytes:
+    """Return class and arguments as one."""
+    return msgspec.msgpack.encode([bytes(part) for part in parts])
+
+
+def unpack_parts(packed: bytes) -> list[bytes]:
+    """Return what ``pack_parts`` was given.
+
+    Raises:
+        msgspec.MsgspecError: It is damaged.
+    """
+    return msgspec.msgpack.decode(packed, type=list[bytes])
 
 
 class MadeOf:
@@ -34,7 +48,7 @@ class MadeOf:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def lay_down(self, mesh_id: str, parts: Collection[Buffer]) -> str:
+    def lay_down(self, mesh_id: str, parts: Sequence[Buffer]) -> str:
         """Write what the actors of a mesh are made of; return the file's name.
 
         Raises:
@@ -46,7 +60,7 @@ class MadeOf:
         try:
             file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             with open(file, "wb") as stream:
-                stream.write(msgspec.msgpack.encode([bytes(part) for part in parts]))
+                stream.write(pack_parts(parts))
             os.replace(draft, self._folder / name)
         except OSError:
             draft.unlink(missing_ok=True)
@@ -56,7 +70,7 @@ class MadeOf:
     def read(self, name: str) -> list[bytes]:
         """Return what a file says; nothing where it is gone or damaged."""
         try:
-            return msgspec.msgpack.decode((self._folder / name).read_bytes(), type=list[bytes])
+            return unpack_parts((self._folder / name).read_bytes())
         except (OSError, msgspec.MsgspecError):
             return []
 

@@ -26,7 +26,7 @@ from danaus.actor.holdings import (
 )
 from danaus.actor.holdings_log import HoldingsLog
 from danaus.actor.links import Parts
-from danaus.actor.made_of import LINE_BYTES
+from danaus.actor.made_of import LINE_BYTES, pack_parts
 from danaus.actor.owned import OwnedActors, OwnedMesh, OwnedProcs
 from danaus.actor.supervision_messages import MeshOwned, ProcessName
 from danaus.core.extent import Extent, Point
@@ -74,10 +74,6 @@ class OwnershipRecord:
             return log.made.lay_down(event.mesh_id, parts)
         except OSError:
             return ""  # is tried again
-
-    def _job_of_all(self, event: MeshOwned) -> str | None:
-        jobs = {process.job for process in event.processes} & self._logs.keys()
-        return jobs.pop() if len(jobs) == 1 else None  # actors of this very process have none
 
     def owned(self, mesh: OwnedMesh, event: MeshOwned) -> None:
         """A mesh is about to be spawned, or was adopted."""
@@ -152,6 +148,11 @@ class OwnershipRecord:
         if log.trouble:
             self._retry_later()
 
+    def _job_of_all(self, event: MeshOwned) -> str | None:
+        """Return the job that is written down in which all processes of a mesh are."""
+        jobs = {process.job for process in event.processes} & self._logs.keys()
+        return jobs.pop() if len(jobs) == 1 else None  # actors of this very process have none
+
     def _retry_later(self) -> None:
         if not self._retrying:
             self._retrying = True
@@ -174,9 +175,7 @@ class OwnershipRecord:
 
 def _packed(parts: Parts) -> bytes:
     """Return what actors are made of as one; nothing where that is too much for a line."""
-    if not parts or _are_many(parts):
-        return b""
-    return msgspec.msgpack.encode([bytes(part) for part in parts])
+    return pack_parts(parts) if parts and not _are_many(parts) else b""
 
 
 def _are_many(parts: Parts) -> bool:
