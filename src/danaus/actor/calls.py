@@ -84,6 +84,7 @@ class MeshEndpoint(Endpoint[P, R]):
             )
         if self._options is not UNLIMITED:
             return self._ask(lambda outcomes: outcomes[0].get(), args, kwargs)
+        # What ``_ask`` does for any number, in the fewest steps for one: this call is waited for.
         parts = self._packed(args, kwargs)
         answer = OneAnswer(self._target, self._name)
         runtime = self._target.runtime

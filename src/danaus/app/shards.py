@@ -27,6 +27,7 @@ _MEET_LIMIT_S = 30.0
 _COLLECTIVE_LIMIT_S = 3600.0
 """Who hangs is judged by progress (P-3), and a dead sibling ends a collective at once."""
 Breakable = Callable[[Callable[[str], None] | None], None]
+"""Told how another thread breaks a meeting off, then None: it is over."""
 
 
 class Shards:
@@ -74,7 +75,7 @@ class Shards:
 
         Args:
             who: Who this process is in it; its rank does not change.
-            breakable: Told how another thread breaks the meeting off, then None: it is over.
+            breakable: Told how it is broken off.
 
         Raises:
             PeerLost: They did not all come, or it was broken off.

@@ -92,6 +92,7 @@ def pack(value: object) -> list[Buffer]:
 def pack_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Buffer]:
     """Return ``(args, kwargs)`` as ``pack`` does."""
     if not kwargs and len(args) <= _PLAIN_LENGTH:
+        # Spelled out: every call comes by, and mostly it is one short word, known without a call.
         for value in args:
             kind = type(value)
             if (kind is bytes or kind is str) and len(value) <= _PLAIN_LENGTH:
