@@ -53,7 +53,13 @@ class _Side:
     _peer_purpose: bytes
 
     def __init__(
-        self, secret: Secret, hello: bytes, *, peer: str, binding: bytes, nonce: bytes | None
+        self,
+        secret: Secret,
+        hello: bytes = b"",
+        *,
+        peer: str = "peer",
+        binding: bytes = b"",
+        nonce: bytes | None = None,
     ) -> None:
         if len(hello) > MAX_HELLO_BYTES:
             raise ValueError(f"a hello of {len(hello)} bytes; {MAX_HELLO_BYTES} at most")
@@ -168,17 +174,6 @@ class Dialler(_Side):
     _my_magic, _peer_magic = _DIALLER_MAGIC, _ACCEPTOR_MAGIC
     _my_purpose, _peer_purpose = b"danaus dialler 1", b"danaus acceptor 1"
 
-    def __init__(
-        self,
-        secret: Secret,
-        hello: bytes = b"",
-        *,
-        peer: str = "peer",
-        binding: bytes = b"",
-        nonce: bytes | None = None,
-    ) -> None:
-        super().__init__(secret, hello, peer=peer, binding=binding, nonce=nonce)
-
     def start(self) -> bytes:
         """Return the first bytes to send."""
         return self._greeting()
@@ -210,17 +205,6 @@ class Acceptor(_Side):
 
     _my_magic, _peer_magic = _ACCEPTOR_MAGIC, _DIALLER_MAGIC
     _my_purpose, _peer_purpose = b"danaus acceptor 1", b"danaus dialler 1"
-
-    def __init__(
-        self,
-        secret: Secret,
-        hello: bytes = b"",
-        *,
-        peer: str = "peer",
-        binding: bytes = b"",
-        nonce: bytes | None = None,
-    ) -> None:
-        super().__init__(secret, hello, peer=peer, binding=binding, nonce=nonce)
 
     def _proof(self, purpose: bytes) -> bytes:
         return self._secret.mac(
