@@ -18,8 +18,8 @@ class Attempt:
 
     Being cancelled counts as one: whoever waits must hear of it, whether the caller, the end of
     the process, the code itself or a future that it waited for was the cause.  So does whatever
-    else is no ``Exception`` (a test framework's failures, a group with such in it).  What ends
-    the process or the coroutine goes on its way.
+    else is no ``Exception`` (a test framework's failures, a group with such in it, what a generator
+    has leaked).  What ends the process goes on its way.
     """
 
     __slots__ = ("error",)
@@ -47,7 +47,7 @@ class Attempt:
         return self.error is not None
 
 
-_ENDS = (SystemExit, KeyboardInterrupt, GeneratorExit)
+_ENDS = (SystemExit, KeyboardInterrupt)
 
 
 class exits:  # noqa: N801  # as contextlib's own managers are called

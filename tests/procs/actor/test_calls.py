@@ -128,6 +128,10 @@ class Leaver(Actor):
         raise BaseExceptionGroup("both", [ValueError("one"), GeneratorExit()])
 
     @endpoint
+    def leak(self) -> None:
+        raise GeneratorExit("of a generator")
+
+    @endpoint
     def here(self) -> str:
         return "here"
 
@@ -330,6 +334,8 @@ def test_what_is_raised_and_is_no_exception_is_an_error_of_the_endpoint_too(one)
         actor.raise_outcome.call_one().get(LIMIT_S)
     with pytest.raises(ActorError, match="BaseExceptionGroup: both"):
         actor.raise_group.call_one().get(LIMIT_S)
+    with pytest.raises(ActorError, match="GeneratorExit: of a generator"):
+        actor.leak.call_one().get(LIMIT_S)
     assert actor.here.call_one().get(LIMIT_S) == "here"
 
 
