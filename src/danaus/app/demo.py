@@ -6,7 +6,6 @@ how it is judged is ``verdict``'s.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 
 from rich.console import Console
@@ -24,6 +23,7 @@ from danaus.app.progress import Progress
 from danaus.app.run_folder import RunFolder
 from danaus.app.settings import DemoConfig, fleet_of, training_of
 from danaus.app.stopping import StopSignals
+from danaus.app.undisturbed import alone
 from danaus.app.verdict import Ending, ending_of, show
 from danaus.core.journal import Journal
 
@@ -73,7 +73,7 @@ def run_demo(settings: DemoConfig, *, text: str, console: Console) -> int:
     folder = run_folder_of(settings)
     for line in (*opening(settings, folder.path, text), *_plan(settings)):
         say(console, line)
-    orders = _order(settings, folder, text), _reference_order(settings, folder, text)
+    orders = _order(settings, folder, text), reference_order(settings, folder, text)
     with StopSignals() as signals:
         runs = Launched("demo", orders[0]), Launched("undisturbed", orders[1])
         path, step = folder.path, _show_run(runs, settings, console, signals=signals)
@@ -157,8 +157,8 @@ def _order(settings: DemoConfig, folder: RunFolder, text: str) -> RunOrder:
     return RunOrder(folder.path, settings, text=text, heal=settings.heal, observers=observers)
 
 
-def _reference_order(settings: DemoConfig, folder: RunFolder, text: str) -> RunOrder:
+def reference_order(settings: DemoConfig, folder: RunFolder, text: str) -> RunOrder:
     """The same training by one replica that nothing happens to: the bits must not care."""
-    alone = dataclasses.replace(training_of(settings), replicas=1, run_dir=folder.undisturbed)
-    RunFolder.create(folder.undisturbed, alone).release()
-    return RunOrder(folder.undisturbed, alone, text=text, niceness=_REFERENCE_NICENESS)
+    reference = alone(training_of(settings), folder.undisturbed, hosts=settings.hosts)
+    RunFolder.create(folder.undisturbed, reference).release()
+    return RunOrder(folder.undisturbed, reference, text=text, niceness=_REFERENCE_NICENESS)

@@ -85,13 +85,14 @@ class Undisturbed:
             os.close(fd)
 
 
-def alone(settings: RunConfig, path: Path) -> RunConfig:
+def alone(settings: RunConfig, path: Path, hosts: tuple[str, ...] = ()) -> RunConfig:
     """Return the settings of a run of one replica that nothing is done to.
 
-    Faults beside it keep the machine busy: that is no reason to take it for hung.
+    What goes on beside it keeps the machine busy: that is no reason to take it for hung, which it
+    would lose all for, since nobody has its state.
     """
     return dataclasses.replace(
-        settings, replicas=1, hosts=(), run_dir=path, hang_limit_s=_HANG_LIMIT_S
+        settings, replicas=1, hosts=hosts, run_dir=path, hang_limit_s=_HANG_LIMIT_S
     )
 
 
