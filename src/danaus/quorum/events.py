@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from danaus.core.errors import ConfigError
 from danaus.quorum.messages import (
     AbortExchange,
     Announcement,
@@ -64,6 +65,11 @@ class QuorumSettings:
     heal_divergence: bool = True
     replace_stragglers: bool = False
     least_term: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("min_replicas", 1), ("expected_replicas", 0), ("hold_share", 0)):
+            if not getattr(self, name) >= least:
+                raise ConfigError(f"{name} is {getattr(self, name)}", f"at least {least}")
 
 
 class Saved(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from danaus.core.errors import ConfigError
 from danaus.wire.secret import Secret
 
 
@@ -24,9 +25,20 @@ class RunFiles:
 
     @classmethod
     def prepare(cls, folder: str | os.PathLike[str]) -> RunFiles:
-        """Make the folder (0700) and the job's secret in it, where they are not there yet."""
+        """Make the folder (0700) and the job's secret in it, where they are not there yet.
+
+        Raises:
+            ConfigError: It is something else, or cannot be made; or its secret cannot be used.
+        """
         path = Path(folder).absolute()
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            is_other = isinstance(error, FileExistsError)
+            why = "it is no folder" if is_other else error.strerror or str(error)
+            raise ConfigError(
+                f"folder {path} cannot be made: {why}", to_do="name another one"
+            ) from error
         files = cls(path)
         Secret.ensure(files.secret)
         return files

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from danaus.core.clock import time_of_day
+from danaus.core.errors import ConfigError
 from danaus.quorum.events import QuorumSettings, Saved
 from danaus.quorum.folder import RunFiles
 from danaus.quorum.lease_events import LEASE_S
@@ -103,7 +104,15 @@ def read_options(arguments: Sequence[str]) -> ServiceOptions:
         given.journal = given.journal or files.journal
     elif not (given.folder and given.address and given.secret):
         parser.error("name the folder of the run (--run), or --folder, --address and --secret")
-    quorum = QuorumSettings(
+    try:
+        quorum = _settings(given)
+    except ConfigError as error:
+        parser.error(str(error))
+    return _options(given, quorum)
+
+
+def _settings(given: argparse.Namespace) -> QuorumSettings:
+    return QuorumSettings(
         min_replicas=given.min_replicas,
         expected_replicas=given.expected_replicas,
         join_limit_s=given.join_limit_s,
@@ -116,6 +125,9 @@ def read_options(arguments: Sequence[str]) -> ServiceOptions:
         heal_divergence=not given.no_heal,
         replace_stragglers=given.replace_stragglers,
     )
+
+
+def _options(given: argparse.Namespace, quorum: QuorumSettings) -> ServiceOptions:
     return ServiceOptions(
         folder=given.folder,
         address=given.address,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from danaus.core.errors import ConfigError
 from danaus.quorum.folder import RunFiles
 from danaus.quorum.service_options import read_options
 from danaus.wire.secret import Secret
@@ -19,6 +20,15 @@ def test_the_folder_and_its_secret_are_made_once(tmp_path: Path) -> None:
     assert RunFiles.prepare(files.folder) == files
     assert Secret.load(files.secret) == secret
     assert {path.name for path in files.folder.iterdir()} == {"secret"}
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("file", "it is no folder"), ("file/below", "Not a directory")]
+)
+def test_what_is_no_folder_is_refused_in_words(tmp_path: Path, name: str, why: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=f"folder .*{name} cannot be made: {why}; name another"):
+        RunFiles.prepare(tmp_path / name)
 
 
 def test_the_service_is_told_by_the_folder_alone(tmp_path: Path) -> None:

@@ -47,6 +47,22 @@ def test_a_mistake_is_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "invalid float value" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("--min-replicas=0", "min_replicas is 0: at least 1"),
+        ("--expected-replicas=-1", "expected_replicas is -1: at least 0"),
+        ("--hold-share=nan", "hold_share is nan: at least 0"),
+    ],
+)
+def test_numbers_that_say_nothing_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, words: str
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        options(tmp_path, option)
+    assert words in capsys.readouterr().err
+
+
 def test_ledgers_tell_the_last_step_and_the_highest_term(tmp_path: Path) -> None:
     assert read_traces(tmp_path / "none") == LedgerTraces()
     (tmp_path / "a-0.jsonl").write_text(
