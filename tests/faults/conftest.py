@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import pickle
 import subprocess
@@ -9,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.faults.paced_runs import at_full_strength, paced_run
 
 from danaus.actor.here import shutdown_context
 from danaus.cli.main import main as danaus
@@ -67,6 +69,18 @@ def small_disk(tmp_path):
         pytest.skip(f"cannot mount a tmpfs here: {done.stderr.strip()}")
     yield disk
     subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+@pytest.fixture
+def paced(tmp_path):
+    """Return a function that makes a run which takes its time: ``paced_run`` in this folder."""
+    return functools.partial(paced_run, tmp_path)
+
+
+@pytest.fixture
+def same_bits(tmp_path, undisturbed):
+    """Return a ``with`` block for a run that is to come to what it would come to undisturbed."""
+    return lambda run: at_full_strength(run, tmp_path, undisturbed(run))
 
 
 @pytest.fixture

@@ -6,55 +6,15 @@ import os
 import signal
 
 import pytest
+from tests.faults.paced_runs import finished, has_left, nothing_is_lost, worker
 
 from danaus.app.events import Event
-from danaus.testing.faults import Pace
-from danaus.testing.runs import Shape, running, small_run
-
-STEP_S = 0.3
-
-
-@pytest.fixture
-def paced(tmp_path):
-    """Return a run whose steps take their time until the file ``fast`` is there."""
-
-    def make(shape, **more):
-        pace = Pace(STEP_S, until=tmp_path / "fast")
-        observers = {f"replica-{n}": (pace,) for n in range(8)}
-        return small_run(tmp_path / "run", shape, observers=observers, **more)
-
-    return make
-
-
-def worker(watch, host):
-    return next(pid for name, pid in watch.pids(host).items() if "/" in name)
-
-
-def nothing_is_lost(watch):
-    assert not watch.events(Event.STEP_DISCARDED)
-    assert not watch.events("quorum_aborted")
-    assert not watch.events("quorum_fenced")
-    assert not watch.events(Event.RUN_RESUMED)
-
-
-def has_left(watch, replica, incarnation=0, num_ranks=1):
-    """Wait until a replica has left and ended by itself; return the line that says it left."""
-
-    def ended():
-        lines = watch.events(Event.PROCESS_EXITED, replica=replica, incarnation=incarnation)
-        return lines if len(lines) == num_ranks else ()
-
-    for line in watch.until(f"the end of {replica}", ended):
-        assert (line["exit_code"], line["expected"]) == (0, True), line
-    return watch.events(Event.REPLICA_LEFT, replica=replica, incarnation=incarnation)[-1]
+from danaus.testing.runs import Shape, running
 
 
 @pytest.mark.timeout(240)
-def test_a_worker_and_a_host_that_get_sigterm_leave_after_their_step(paced, undisturbed, tmp_path):
-    run = paced(Shape(replicas=3, leaves=3, steps=100))
-    with running(run) as going:
-        watch = going.watch
-        watch.until_members(3, limit_s=60)
+def test_a_worker_and_a_host_that_get_sigterm_leave_after_their_step(paced, same_bits):
+    with same_bits(paced(Shape(replicas=3, leaves=3, steps=100))) as watch:
         os.kill(worker(watch, 1), signal.SIGTERM)
         left = has_left(watch, "replica-1")
         assert "SIGTERM" in left["reason"]
@@ -65,8 +25,6 @@ def test_a_worker_and_a_host_that_get_sigterm_leave_after_their_step(paced, undi
         watch.until("host 2 to be lost", lambda: watch.events(Event.HOST_LOST, host="host2"))
         watch.until_members(3, limit_s=60)
         nothing_is_lost(watch)
-        (tmp_path / "fast").touch()
-        assert going.result(120).sha256 == undisturbed(run)
 
 
 @pytest.mark.slow
@@ -84,19 +42,13 @@ def test_the_last_member_writes_a_checkpoint_before_it_ends(paced, undisturbed, 
         resumed = watch.until("a new start", lambda: watch.events(Event.RUN_RESUMED))
         assert {line["step"] for line in resumed} == {step}
         assert not watch.events(Event.STEP_DISCARDED)
-        (tmp_path / "fast").touch()
-        assert going.result(120).sha256 == undisturbed(run)
+        assert finished(going, tmp_path) == undisturbed(run)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_who_is_killed_or_hangs_while_it_leaves_is_dead_like_any_other(
-    paced, undisturbed, tmp_path
-):
-    run = paced(Shape(replicas=3, leaves=3, steps=100))
-    with running(run) as going:
-        watch = going.watch
-        watch.until_members(3, limit_s=60)
+def test_who_is_killed_or_hangs_while_it_leaves_is_dead_like_any_other(paced, same_bits):
+    with same_bits(paced(Shape(replicas=3, leaves=3, steps=100))) as watch:
         victim = worker(watch, 1)
         os.kill(victim, signal.SIGTERM)
         os.kill(victim, signal.SIGKILL)
@@ -117,17 +69,12 @@ def test_who_is_killed_or_hangs_while_it_leaves_is_dead_like_any_other(
             limit_s=30,
         )
         watch.until_members(3, limit_s=60)
-        (tmp_path / "fast").touch()
-        assert going.result(120).sha256 == undisturbed(run)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_two_leave_at_once_and_one_while_the_service_is_away(paced, undisturbed, tmp_path):
-    run = paced(Shape(replicas=3, leaves=3, steps=100))
-    with running(run) as going:
-        watch = going.watch
-        watch.until_members(3, limit_s=60)
+def test_two_leave_at_once_and_one_while_the_service_is_away(paced, same_bits):
+    with same_bits(paced(Shape(replicas=3, leaves=3, steps=100))) as watch:
         for host in (0, 2):
             os.kill(worker(watch, host), signal.SIGTERM)
         has_left(watch, "replica-0")
@@ -138,5 +85,3 @@ def test_two_leave_at_once_and_one_while_the_service_is_away(paced, undisturbed,
         has_left(watch, "replica-1")
         watch.until_members(3, limit_s=60)
         nothing_is_lost(watch)
-        (tmp_path / "fast").touch()
-        assert going.result(120).sha256 == undisturbed(run)

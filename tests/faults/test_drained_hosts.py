@@ -7,7 +7,7 @@ import signal
 
 import pytest
 from tests.faults.lab_runs import lab_run, pid_here
-from tests.faults.test_drain import has_left, nothing_is_lost
+from tests.faults.paced_runs import has_left, nothing_is_lost
 from tests.faults.test_several_machines import spread
 from tests.procs.waiting import machines
 

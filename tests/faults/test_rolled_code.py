@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.faults.test_drain import nothing_is_lost
+from tests.faults.paced_runs import nothing_is_lost
 
 from danaus.app.events import Event
 from danaus.testing.faults import Pace
