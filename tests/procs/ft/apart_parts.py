@@ -1,9 +1,9 @@
 """Replicas under ``DiLoCo`` as processes: what test_apart_deaths.py runs.
 
-Usage: apart_parts.py FOLDER GATE   For each line ``REPLICA MODE`` of its input it forks a replica
-that trains, and ends once ``LAST`` outer steps are committed.  In the outer step ``FATAL`` it dies
-if its mode says so.  In an endless mode it waits after that step until GATE has been closed, and
-ends ``MORE`` steps after the first that three have taken together again.
+``forking.py`` forks them, for lines ``REPLICA MODE``.  A replica ends once ``LAST`` outer steps are
+committed.  In the outer step ``FATAL`` it dies if its mode says so.  In an endless mode it waits
+after that step until the gate has been closed, and ends ``MORE`` steps after the first that three
+have taken together again.
 """
 
 from __future__ import annotations
@@ -134,31 +134,10 @@ class Replica:
         self.say(f"backups {bits([each for part in shared for each in part['backup']])}")
 
 
-def run(folder: str, gate: int, name: str, mode: str) -> None:
+def train_one(folder: str, gate: int, name: str, mode: str) -> None:
     Dying.mode = mode
     sys.modules["danaus.ft.managing"].ManagedCrew = Dying  # type: ignore[attr-defined]
     replica = Replica(folder, name, mode)
     replica.say(f"pid {os.getpid()}")
     replica.train(gate)
     replica.manager.shutdown()
-
-
-def main() -> None:
-    folder, gate = sys.argv[1:]
-    torch.set_num_threads(1)
-    torch.optim.AdamW([nn.Parameter(torch.zeros(1))])  # imports a great deal
-    pids = []
-    for line in sys.stdin:
-        name, mode = line.split()
-        pid = os.fork()
-        if pid == 0:
-            run(folder, int(gate), name, mode)
-            os._exit(0)
-        pids.append(pid)
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-
-
-if __name__ == "__main__":
-    main()

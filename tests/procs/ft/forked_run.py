@@ -24,7 +24,7 @@ class Run:
     replica to fork, ``NAME WORD``.  What a replica says begins with its name.
     """
 
-    script = "loop_parts.py"
+    script: tuple[str, ...] = ("forking.py", "loop_parts")
     heartbeat_limit_s = 4.0
     limit_s = LIMIT_S
     options: tuple[str, ...] = ("--expected-replicas=3",)
@@ -37,8 +37,9 @@ class Run:
         self._text = b""
         gate, self._gate = os.pipe()
         self.service = self.start_service()
-        script = str(Path(__file__).parent / self.script)
-        self.nursery = python(script, str(folder), str(gate), *self.addresses, pass_fds=(gate,))
+        script, *part = self.script
+        command = (str(Path(__file__).parent / script), *part, str(folder), str(gate))
+        self.nursery = python(*command, *self.addresses, pass_fds=(gate,))
         os.close(gate)
 
     def start_service(self) -> subprocess.Popen[bytes]:

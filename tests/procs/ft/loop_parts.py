@@ -1,18 +1,13 @@
 """A small training in plain torch, and replicas of it as processes: what test_loop.py runs.
 
-Usage: loop_parts.py FOLDER GATE [ADDRESS ...]   For each line ``REPLICA INCARNATION`` of its
-input it forks a replica that trains; torch is imported once.  The ADDRESSes are where the service
-may be.  Lines that replicas say begin with their names.
-
-After ``HOLD`` committed steps a replica waits until the pipe GATE has been closed.
+``forking.py`` forks them, for lines ``REPLICA INCARNATION``; the addresses are where the service
+may be.  After ``HOLD`` committed steps a replica waits until the gate has been closed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import signal
-import sys
 
 import torch
 from torch import Tensor, nn
@@ -78,8 +73,9 @@ class Says(Observer):
         self.say(f"learned {step} {sum(num_bytes_by_donor.values())}")
 
 
-def train(place: Place, gate: int) -> None:
-    name = place.replica_id
+def train_one(folder: str, gate: int, name: str, incarnation: str, *addresses: str) -> None:
+    where = ",".join(addresses)
+    place = Place.in_folder(folder, name, int(incarnation), quorum_address=where)
     says = Says(name)
     says.say(f"pid {os.getpid()}")
     model = network()
@@ -92,25 +88,3 @@ def train(place: Place, gate: int) -> None:
                 step.backward(*loss_of(model, step.number, microbatch))
                 says.num_computed += 1
     says.say(f"bits {bits_of(model)}")
-
-
-def main() -> None:
-    folder, gate, *addresses = sys.argv[1:]
-    torch.set_num_threads(1)
-    optimizer_of(network())  # torch imports a great deal when it makes its first optimiser
-    pids = []
-    for line in sys.stdin:
-        name, incarnation = line.split()
-        pid = os.fork()
-        if pid == 0:
-            where = ",".join(addresses)
-            train(Place.in_folder(folder, name, int(incarnation), quorum_address=where), int(gate))
-            os._exit(0)
-        pids.append(pid)
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-
-
-if __name__ == "__main__":
-    main()

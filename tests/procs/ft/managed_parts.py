@@ -1,8 +1,7 @@
 """Replicas under ``Manager`` as processes: what test_managed_deaths.py runs.
 
-Usage: managed_parts.py FOLDER GATE   For each line ``REPLICA MODE`` of its input it forks a
-replica that trains.  After ``HOLD`` committed steps a replica waits until GATE has been closed;
-in the step after them it dies if its mode says so.
+``forking.py`` forks them, for lines ``REPLICA MODE``.  After ``HOLD`` committed steps a replica
+waits until the gate has been closed; in the step after them it dies if its mode says so.
 """
 
 from __future__ import annotations
@@ -91,31 +90,10 @@ class Replica:
         self.say(f"bits {hashed.hexdigest()}")
 
 
-def run(folder: str, gate: int, name: str, mode: str) -> None:
+def train_one(folder: str, gate: int, name: str, mode: str) -> None:
     Dying.mode = mode
     sys.modules["danaus.ft.managing"].ManagedCrew = Dying  # type: ignore[attr-defined]
     replica = Replica(folder, name)
     replica.say(f"pid {os.getpid()}")
     replica.train(gate, mode)
     replica.manager.shutdown()
-
-
-def main() -> None:
-    folder, gate = sys.argv[1:]
-    torch.set_num_threads(1)
-    torch.optim.AdamW([nn.Parameter(torch.zeros(1))])  # imports a great deal
-    pids = []
-    for line in sys.stdin:
-        name, mode = line.split()
-        pid = os.fork()
-        if pid == 0:
-            run(folder, int(gate), name, mode)
-            os._exit(0)
-        pids.append(pid)
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-
-
-if __name__ == "__main__":
-    main()

@@ -28,7 +28,7 @@ PERIOD = SYNC_EVERY // 2
 
 
 class ApartRun(Run):
-    script = "apart_parts.py"
+    script = ("forking.py", "apart_parts")
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ FATAL = HOLD + 1
 
 
 class ManagedRun(Run):
-    script = "managed_parts.py"
+    script = ("forking.py", "managed_parts")
     limit_s = 150.0
 
 

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.timeout(240)
 
 
 class ShardedRun(Run):
-    script = "managed_shards.py"
+    script = ("managed_shards.py",)
     limit_s = 200.0
     options = ("--expected-replicas=2",)
 
