@@ -60,7 +60,9 @@ class Run:
             if not select.select([self.nursery.stdout], [], [], deadline.remaining_s())[0]:
                 last = {name: lines[-1:] for name, lines in self.lines.items()}
                 raise AssertionError(f"nothing said for long; last: {last}")
-            self._text += os.read(self.nursery.stdout.fileno(), 65536)
+            new = os.read(self.nursery.stdout.fileno(), 65536)
+            assert new, "the script has ended"
+            self._text += new
             *lines, self._text = self._text.split(b"\n")
             for line in lines:
                 name, _, said = line.decode().partition(" ")
