@@ -91,12 +91,12 @@ def controlled(tmp_path):
     """
     started, detached = [], set()
 
-    def start(run, first: str = "") -> subprocess.Popen[str]:
+    def start(run, first: str = "", source: Path = _SOURCE) -> subprocess.Popen[str]:
         if run.config.detached:
             detached.add(run.folder.path)
         pickled = tmp_path / "run.pickle"
         pickled.write_bytes(pickle.dumps(run))
-        command = [sys.executable, "-c", _CONTROLLER, str(_SOURCE), str(pickled), first]
+        command = [sys.executable, "-c", _CONTROLLER, str(source), str(pickled), first]
         started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
         return started[-1]
 

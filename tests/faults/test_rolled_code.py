@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import shutil
 import subprocess
 import sys
@@ -12,24 +11,12 @@ import pytest
 from tests.faults.paced_runs import nothing_is_lost
 
 from danaus.app.events import Event
-from danaus.testing.faults import Pace
-from danaus.testing.runs import Shape, small_run
+from danaus.testing.runs import Shape
 from danaus.testing.watching import RunWatch
 
 SHAPE = Shape(replicas=2, leaves=3, steps=200)
-STEP_S = 0.3
 SOURCE = Path(__file__).parents[2] / "src"
 
-CONTROLLER = """
-import pickle, sys
-sys.path.insert(0, sys.argv[1])
-from pathlib import Path
-from danaus.testing.runs import running
-
-if __name__ == "__main__":
-    with running(pickle.loads(Path(sys.argv[2]).read_bytes())) as going:
-        print(going.result(200).sha256, flush=True)
-"""
 ROLL = "import sys; from danaus.cli.main import main; sys.argv[0] = 'danaus'; sys.exit(main())"
 
 # Code is told apart by what a process leaves in a folder once it has imported the package, and by
@@ -74,24 +61,6 @@ def workspace(tmp_path):
     return Workspace(tmp_path / "workspace")
 
 
-@pytest.fixture
-def controlled(workspace, tmp_path):
-    """Start a run from the workspace, under a controller of its own process."""
-    started = []
-
-    def start(run):
-        (tmp_path / "run.pickle").write_bytes(pickle.dumps(run))
-        command = [sys.executable, "-c", CONTROLLER, workspace.source, tmp_path / "run.pickle"]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate(timeout=10)
-
-
 def hosted(watch, workspace):
     """Return the code of the agents and nurseries of all hosts."""
     pids = [watch.pids(host) for host in range(SHAPE.replicas)]
@@ -106,12 +75,12 @@ def ready(watch):
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_a_run_goes_on_with_code_that_has_changed(workspace, controlled, undisturbed, tmp_path):
-    pace = Pace(STEP_S, until=tmp_path / "fast")
-    observers = {f"replica-{n}": (pace,) for n in range(SHAPE.replicas)}
-    run = small_run(tmp_path / "run", SHAPE, observers=observers)
+def test_a_run_goes_on_with_code_that_has_changed(
+    workspace, paced, controlled, undisturbed, tmp_path
+):
+    run = paced(SHAPE)
     workspace.write("A")
-    controller = controlled(run)
+    controller = controlled(run, source=workspace.source)
     watch = RunWatch(run.folder, ended=lambda: controller.poll() is not None)
     watch.until_members(2, limit_s=60)
     assert hosted(watch, workspace) == {"A"}
