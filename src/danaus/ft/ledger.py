@@ -92,6 +92,7 @@ class RolledBack(msgspec.Struct, frozen=True, tag_field="line", tag="rolled_back
 Line = Opened | Committed | RolledBack
 
 _encoder = msgspec.json.Encoder()
+_BEGINNING = b'{"line":'
 _decoder: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
 
 
@@ -234,8 +235,8 @@ class LedgerFile:
 def read_ledger(path: Path) -> LedgerFile:
     """Read one ledger.
 
-    A line that cannot be read is torn if it is the last or if an incarnation begins after it:
-    its writer died within it.
+    A line that cannot be read is torn if it begins as lines do and is the last, or an incarnation
+    begins after it: its writer died within it.
 
     Raises:
         LedgerDamaged: The file cannot be read, or belongs to nobody.
@@ -253,12 +254,18 @@ def read_ledger(path: Path) -> LedgerFile:
     for place, line in enumerate(read):
         if line is None:
             following = next((each for each in read[place + 1 :] if each is not None), None)
-            if following is None or isinstance(following, Opened):
+            is_last = following is None or isinstance(following, Opened)
+            if is_last and _begins_as_lines_do((*pieces, tail)[place]):
                 num_torn += 1
             else:
                 damaged.append(place + 1)
     lines = tuple(line for line in read if line is not None)
     return LedgerFile(path, _writer(path, lines), lines, num_torn, tuple(damaged))
+
+
+def _begins_as_lines_do(piece: bytes) -> bool:
+    said = piece.strip(b"\0")  # of a machine that lost its power before the data was on the disk
+    return said[: len(_BEGINNING)] == _BEGINNING[: len(said)]
 
 
 def _decode(piece: bytes) -> Line | None:

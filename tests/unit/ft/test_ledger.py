@@ -146,3 +146,22 @@ def test_two_writers_of_one_file_are_refused(tmp_path: Path) -> None:
 def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(LedgerDamaged, match="cannot be read"):
         read_ledger(tmp_path / "r0-0.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("raw", "num_torn", "damaged"),
+    [
+        (b"\xff\x00\n\xfe", 0, (1, 2)),
+        (b'{"li', 1, ()),
+        (b'{"line":"op\0\0\0', 1, ()),
+        (b"\0" * 512, 1, ()),
+        (b'"line":"opened"}', 0, (1,)),
+    ],
+)
+def test_what_does_not_begin_as_lines_do_was_not_torn_by_a_death(
+    tmp_path: Path, raw: bytes, num_torn: int, damaged: tuple[int, ...]
+) -> None:
+    path = tmp_path / "r0-0.jsonl"
+    path.write_bytes(raw)
+    file = read_ledger(path)
+    assert (file.lines, file.num_torn, file.damaged) == ((), num_torn, damaged)
