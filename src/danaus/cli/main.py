@@ -169,6 +169,8 @@ _MACHINE = {
     errno.EACCES: "name another path, or see to it that it may be used",
     errno.EPERM: "name another path, or see to it that it may be used",
     errno.EROFS: "name another path",
+    errno.EISDIR: "name another path, or move that folder away",
+    errno.ENOTDIR: "name another path",
     errno.ENOSPC: "make room on the disk",
     errno.EDQUOT: "make room in your quota",
     errno.EMFILE: "let a process open more files (ulimit -n)",

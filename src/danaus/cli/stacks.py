@@ -42,8 +42,13 @@ def run(arguments: list[str]) -> int:
     asked = build(StacksCommand, read(arguments, StacksCommand, "stacks"), ("run",), "stacks")
     hosts = stacks_of(RunFolder.open(asked.run))
     lines = list(_lines(hosts, asked.only))
-    print("\n".join(lines) if lines else "no worker of this run is alive")
-    return 0 if lines else 1
+    if lines:
+        print("\n".join(lines))
+    if any(asked.only in each.process_id for host in hosts for each in host.processes):
+        return 0
+    of = f" whose name holds {asked.only!r}" if asked.only else ""
+    print(f"no worker of this run{of} is alive and can be asked; danaus train --resume goes on")
+    return 1
 
 
 def _lines(hosts: list[HostStacks], only: str) -> Iterator[str]:

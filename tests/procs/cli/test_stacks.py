@@ -80,8 +80,10 @@ def test_one_that_is_stopped_and_a_host_that_is_gone_are_said_to_be(run, capsys)
     assert "no stacks: the process is stopped" in shown
     assert f"(pid {pids[1]})" in shown
     assert "host1" not in shown
-    assert main(["stacks", str(folder.path), "--only", "host2"]) == 0
-    assert "host2: cannot use address" in capsys.readouterr().out
+    assert main(["stacks", str(folder.path), "--only", "host2"]) == 1
+    shown = capsys.readouterr().out
+    assert "host2: cannot use address" in shown
+    assert "no worker of this run whose name holds 'host2' is alive and can be asked" in shown
     os.kill(pids[0], signal.SIGCONT)
 
 

@@ -67,6 +67,8 @@ def test_bad_input_is_one_line_and_2(
     ("number", "path", "words"),
     [
         (errno.EACCES, "/runs/mine", "/runs/mine: Permission denied; name another path"),
+        (errno.EISDIR, "/runs/mine", "/runs/mine: Is a directory; name another path, or move"),
+        (errno.ENOTDIR, "/f/mine", "/f/mine: Not a directory; name another path"),
         (errno.ENOSPC, "/runs/mine", "/runs/mine: No space left on device; make room on the disk"),
         (errno.EMFILE, "/dev/null", "(ulimit -n)"),
     ],
