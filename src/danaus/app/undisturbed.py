@@ -88,8 +88,13 @@ class Undisturbed:
 def alone(settings: RunConfig, path: Path, hosts: tuple[str, ...] = ()) -> RunConfig:
     """Return the settings of a run of one replica that nothing is done to.
 
-    What goes on beside it keeps the machine busy: that is no reason to take it for hung, which it
-    would lose all for, since nobody has its state.
+    What goes on beside it keeps the machine busy: that is no reason to take it for hung. Killed for
+    that it would begin anew, since nobody else has its state.
+
+    Args:
+        settings: Of the run that it is compared with.
+        path: Its folder.
+        hosts: Where it runs; none: on this machine.
     """
     return dataclasses.replace(
         settings, replicas=1, hosts=hosts, run_dir=path, hang_limit_s=_HANG_LIMIT_S

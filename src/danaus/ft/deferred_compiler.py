@@ -1,9 +1,9 @@
-"""Optimizers of torch that leave its compiler alone until something is to be compiled.
+"""Optimisers of torch that leave its compiler alone until something is to be compiled.
 
-Owns ``defer_compiler``.  An optimizer tells torch's compiler where it must not go on: methods are
+Owns ``defer_compiler``.  An optimiser tells torch's compiler where it must not go on: methods are
 to be left out (``torch._disable_dynamo``), a graph ends within ``step``
 (``_use_grad_for_differentiable``).  To say so torch imports ``torch._dynamo``, all of it, as the
-first optimizer is made; that takes as long as the import of torch, also where nothing is compiled.
+first optimiser is made; that takes as long as the import of torch, also where nothing is compiled.
 
 Invariants:
     From the moment on at which ``torch._dynamo`` is looked for, all of torch is as torch made it.
@@ -31,10 +31,10 @@ _OTHERS = frozenset(
 def defer_compiler() -> None:
     """Leave torch's compiler alone until something imports it, which saves a start about a second.
 
-    Call it before the first optimizer is made.  Until ``torch._dynamo`` is imported nothing can be
-    compiled, and optimizers go about their work without telling the compiler; when something
+    Call it before the first optimiser is made.  Until ``torch._dynamo`` is imported nothing can be
+    compiled, and optimisers go about their work without telling the compiler; when something
     imports it, as ``torch.compile`` does, torch's own way is restored first.  What is computed is
-    the same, compiled or not.  It counts for the kinds of optimizers that are defined by now.  To
+    the same, compiled or not.  It counts for the kinds of optimisers that are defined by now.  To
     call it again, or late, or with a torch that goes another way, changes nothing.
     """
     if _COMPILER in sys.modules or any(isinstance(each, _Restore) for each in sys.meta_path):
@@ -88,7 +88,7 @@ def _left_out() -> Iterator[FunctionType]:
 
 
 def _steps() -> Iterator[FunctionType]:
-    """Yield what calls the compiler within the ``step`` of any optimizer, each once."""
+    """Yield what calls the compiler within the ``step`` of any optimiser, each once."""
     home = sys.modules[torch.optim.Optimizer.__module__]
     outer = getattr(home, "_use_grad_for_differentiable", None)
     codes = outer.__code__.co_consts if isinstance(outer, FunctionType) else ()

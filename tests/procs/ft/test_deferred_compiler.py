@@ -1,4 +1,4 @@
-"""Optimizers do without torch's compiler until something compiles, and then compile as ever."""
+"""Optimisers do without torch's compiler until something compiles, and then compile as ever."""
 
 import json
 import subprocess
