@@ -202,7 +202,8 @@ def _was_silent(event: Happening) -> bool:
 def _exit_words(event: Happening) -> str:
     if event.text("kind") == "host_lost":
         return f"{_worker(event)} is gone with its host"
-    how = event.text("signal") or f"exit code {event.text('exit_code')}"
+    code = event.text("exit_code")  # none: it never came up
+    how = event.text("signal") or (f"exit code {code}" if code else event.text("reason"))
     why = ", as it hung" if event.text("kind") == "hang" else ""
     if _was_silent(event):
         why = f", {event.text('reason').partition(' (')[0]}"

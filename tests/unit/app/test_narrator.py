@@ -87,6 +87,16 @@ def test_a_death_from_outside_is_told_apart(story: StoryTeller, tell) -> None:
     ]
 
 
+def test_one_that_never_came_up_is_told_of_without_an_exit_code(story: StoryTeller, tell) -> None:
+    facts = {"replica": "replica-1", "rank": 0, "incarnation": 0, "signal": None, "kind": "exit"}
+    story.record("process_exited", **facts, exit_code=None, reason="did not come up within 60 s")
+    story.record("process_exited", **{**facts, "incarnation": 1}, exit_code=0, reason="it ended")
+    assert tell() == [
+        "replica-1 is dead (did not come up within 60 s)",
+        "replica-1 is dead (exit code 0)",
+    ]
+
+
 def test_who_goes_on_and_who_is_back_is_told_once(story: StoryTeller, tell) -> None:
     facts = {"learners": [], "committed_step": 7, "hold": False}
     story.record("quorum_announced", epoch="1.2", members=[A, C], **facts)
