@@ -70,6 +70,12 @@ def can_repair(failure: MeshFailure | None, lost: Sequence[RankProcess], calls: 
     return len(gone) == 1 and not any(calls[rank].done() for rank in calls.keys() - gone)
 
 
+def let_go(call: asyncio.Future[WorkerResult]) -> None:
+    """Wait no more for what a rank is at; what it ended in was told, or comes of what was."""
+    if not call.cancel() and not call.cancelled():
+        call.exception()  # asyncio reports what nobody has looked at
+
+
 class RankRepair:
     """One repair.
 

@@ -21,7 +21,7 @@ from danaus.actor.mesh import HostMesh
 from danaus.actor.restart import RestartBudget
 from danaus.app.chaos_fault import Fault
 from danaus.app.inheritance import Inherited, train_on, unanswered
-from danaus.app.rank_repair import RankRepair, Trainings, can_repair
+from danaus.app.rank_repair import RankRepair, Trainings, can_repair, let_go
 from danaus.app.replica_ranks import RankProcess, ReplicaRanks
 from danaus.app.replica_record import ReplicaRecord
 from danaus.app.run_folder import RunFolder
@@ -238,12 +238,11 @@ class ReplicaKeeper:
                     if not wanted or not can_repair(self._failure, self._lost, calls):
                         raise
                 new = await self._repair(self._lost[0])
+                let_go(calls[new.rank])
                 calls[new.rank] = new.worker.train.call_one().as_asyncio()
         finally:
             for call in calls.values():
-                if call.done() and not call.cancelled():
-                    call.exception()  # it was told, or comes of what was
-                call.cancel()
+                let_go(call)
 
     async def _repair(self, lost: RankProcess) -> RankProcess:
         """Start one rank anew; return it.

@@ -177,6 +177,9 @@ def _heal(arguments: list[str]) -> int:
 
 def _link(arguments: list[str]) -> int:
     asked = build(_Link, read(arguments, _Link, "lab link"), ("node",), "lab link")
+    for option, value in (("--delay-ms", asked.delay_ms), ("--jitter-ms", asked.jitter_ms)):
+        if not value >= 0:
+            raise ConfigError(f"{option} is {value:g}", "it must not be below 0")
     link = Link(
         delay_s=asked.delay_ms / 1000,
         jitter_s=asked.jitter_ms / 1000,
