@@ -100,6 +100,36 @@ ONCE_FAILED = (
             Fault("flip", "applied", 7, who=2, span=150),
         ),
     ),
+    # Of these two the simulated world itself was wrong: one that hears nobody may be left behind
+    # without a fence, once it is too late to ask; and what a lost disk held may be said again.
+    Plan(
+        seed=1887422855,
+        steps=3,
+        slow=30,
+        drift=1,
+        exact=False,
+        faults=(
+            Fault("pause", "learning", 1, who=0, span=80),
+            Fault("evict", "voted", 4, span=20),
+            Fault("deafen", "committing", 4, span=150),
+        ),
+    ),
+    Plan(
+        seed=2519768962,
+        replicas=2,
+        ranks=3,
+        steps=5,
+        slow=30,
+        exact=False,
+        repairs=True,
+        faults=(
+            Fault("fill disk", "voted", 10, span=5),
+            Fault("cut service", "applied", 6, span=5),
+            Fault("deafen", "committing", 9, who=2, span=150),
+            Fault("wipe service", "discarding", 2, who=3, span=5),
+            Fault("second service", "discarding", 1, span=20),
+        ),
+    ),
 )
 
 
