@@ -15,6 +15,7 @@ from danaus.actor.failure import Fault
 from danaus.actor.identity import ProcessRef
 from danaus.actor.links import LocalLink
 from danaus.actor.ordering import HoldBack
+from danaus.actor.place import Place
 from danaus.actor.process_link import ProcessLink
 from danaus.actor.process_messages import CancelCall, Deliver, DeliverAgain, Raised
 from danaus.actor.relays import Relays
@@ -148,6 +149,7 @@ class Host:
     def _run(self, message, parts, peer) -> None:
         if self.ref in self.world.dead:
             return
+        assert self.world.refs[message.place.at] == self.ref
         (value,), _ = unpack(parts)
         self.seen[message.sender].append(value)
         if message.call:
@@ -200,7 +202,11 @@ def cast_to_all(world: World, ways: list[Way], value: object, waiting) -> None:
 
 
 def ways_to(world: World) -> list[Way]:
-    return [Way(ref, ("mesh", 0, 0, "me", "ping"), itertools.count(1)) for ref in world.refs]
+    places = [Place(at, ("host",), (len(world.refs),)) for at in range(len(world.refs))]
+    return [
+        Way(ref, ("mesh", 0, 0, "me", "ping", place), itertools.count(1))
+        for ref, place in zip(world.refs, places, strict=True)
+    ]
 
 
 @pytest.fixture(autouse=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from danaus.actor.place import Place
 from danaus.actor.process_messages import Deliver, DeliverMany, Route
 from danaus.core.errors import FrameDamaged
 from danaus.wire.frame import Buffer
@@ -18,8 +19,8 @@ TOGETHER = 128
 ANSWERS_TOGETHER = 16
 """So many answers: the caller goes on with these while the actor is at work on the others."""
 
-Key = tuple[str, int, int, str, str]
-"""Mesh, rank, incarnation, sender, endpoint: what messages on one route share."""
+Key = tuple[str, int, int, str, str, Place]
+"""Mesh, rank, incarnation, sender, endpoint, place in the call: what messages on a route share."""
 
 
 class Outgoing:
@@ -75,7 +76,14 @@ class Incoming:
             if way is None:
                 raise FrameDamaged(self._peer, f"a message goes route {at}, which was never named")
             message = Deliver(
-                call, way.mesh_id, way.rank, way.incarnation, way.sender, number, way.endpoint
+                call,
+                way.mesh_id,
+                way.rank,
+                way.incarnation,
+                way.sender,
+                number,
+                way.endpoint,
+                way.place,
             )
             opened.append((message, (args,)))
         return opened

@@ -30,7 +30,8 @@ class CastTo(msgspec.Struct, frozen=True, array_like=True):
 class Cast(msgspec.Struct, frozen=True, tag="cast", array_like=True):
     """A message for many actors; parts: ``(args, kwargs)``.  Answered by ``Gathered``.
 
-    ``waits``: the endpoints' answers are wanted, not only that all have the message.
+    ``waits``: the endpoints' answers are wanted, not only that all have the message.  ``axes`` and
+    ``sizes`` are the extent of what is called.
     """
 
     call: int
@@ -39,6 +40,8 @@ class Cast(msgspec.Struct, frozen=True, tag="cast", array_like=True):
     sender: str
     waits: bool
     to: CastTo
+    axes: tuple[str, ...]
+    sizes: tuple[int, ...]
 
 
 class How(enum.IntEnum):

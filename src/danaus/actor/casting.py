@@ -78,12 +78,13 @@ class Casting:
 
     def _send_branch(self, branch: Branch[ProcessRef], through: Sequence[Numbered]) -> None:
         to = _said(branch, through)
-        mesh_id, _, _, sender, endpoint = through[branch.points[0]][1].key
+        mesh_id, _, _, sender, endpoint, place = through[branch.points[0]][1].key
         facts = (mesh_id, endpoint, sender, self.waiting is not None)
         link = self.user.link(branch.process)
         mine = {through[at][0]: through[at] for at in branch.all_points}
         pending = _BranchPending(self, mine)
-        call = link.post(lambda call: Cast(call, *facts, to), self.parts, pending)
+        extent = (place.axes, place.sizes)
+        call = link.post(lambda call: Cast(call, *facts, to, *extent), self.parts, pending)
         if self.waiting is not None:
             for at in mine:
                 self.waiting.posted(at, link, call)
@@ -91,14 +92,14 @@ class Casting:
     def ask_again(self, message: Numbered) -> None:
         """Send to one directly what may have reached it or not."""
         at, way, number = message
-        mesh_id, rank, incarnation, sender, endpoint = way.key
+        mesh_id, rank, incarnation, sender, endpoint, place = way.key
         link = self.user.link(way.ref)
         pending = self.waiting.point(at) if self.waiting is not None else None
         if link.life:  # it would be another message to the receiver
             if pending is not None:
                 pending.gone("it was out of reach, and what was sent to it is lost", None)
             return
-        facts = (mesh_id, rank, incarnation, sender, number, endpoint)
+        facts = (mesh_id, rank, incarnation, sender, number, endpoint, place)
         call = link.post(lambda call: DeliverAgain(Deliver(call, *facts)), self.parts, pending)
         if self.waiting is not None:
             self.waiting.posted(at, link, call)
@@ -169,7 +170,7 @@ def _said(branch: Branch[ProcessRef], through: Sequence[Numbered]) -> CastTo:
     points = []
     for each in branch.points:
         at, way, number = through[each]
-        _, rank, incarnation, _, _ = way.key
+        _, rank, incarnation, *_ = way.key
         points.append(Point(at, rank, incarnation, number))
     ref = branch.process
     below = tuple(_said(each, through) for each in branch.below)

@@ -15,13 +15,14 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextvars
+import dataclasses
 import queue
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from danaus.actor.attempt import Attempt, exits
-from danaus.actor.contexts import Context, current
+from danaus.actor.contexts import Context, act_as, current
 from danaus.actor.endpoints import EndpointSpec, undeclared
 from danaus.actor.failure import Fault, MeshFailure
 from danaus.actor.hooks import Hooks
@@ -105,11 +106,8 @@ class ActorCell:
 
     def _enter_context(self) -> None:
         """Make every later job on the actor's thread run as this actor."""
-        context = self.context
-        self.context = Context(
-            context.proc, context.actor_name, context.actor_key, self._instance, context.point
-        )
-        current.set(self.context)
+        self.context = dataclasses.replace(self.context, actor=self._instance)
+        act_as(self.context)
 
     def _constructed(self, call: int, endpoints: dict[str, EndpointSpec]) -> None:
         self._endpoints = endpoints

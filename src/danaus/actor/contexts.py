@@ -7,9 +7,8 @@ import functools
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from danaus.actor.supervision_messages import (
-    ActorKey,
-)
+from danaus.actor.place import Place
+from danaus.actor.supervision_messages import ActorKey
 from danaus.core.extent import Extent, Point
 from danaus.wire.position import PositionBlock
 
@@ -101,19 +100,35 @@ class Context:
 
     @property
     def message_rank(self) -> Point:
-        """The actor's place in its mesh (the name that Monarch gives it)."""
-        return self.point
+        """The actor's place in what was called: its mesh, or a part of that.
+
+        Of one that ``choose`` took, its place in what it was chosen from.
+        """
+        message = working.get(None)
+        if message is None or message.place is None:
+            return self.point
+        return message.place.point
 
 
-class Cancellable(Protocol):
+class Handled(Protocol):
     """A message that is being handled."""
 
     is_cancelled: bool
 
+    @property
+    def place(self) -> Place | None:
+        """Where the actor stands in what was called; None: in its mesh."""
 
-working: contextvars.ContextVar[Cancellable | None] = contextvars.ContextVar("danaus_message")
+
+working: contextvars.ContextVar[Handled | None] = contextvars.ContextVar("danaus_message")
 """What the code that runs here was called by."""
 current: contextvars.ContextVar[Context | None] = contextvars.ContextVar("danaus_actor")
+
+
+def act_as(context: Context) -> None:
+    """Run from here on as an actor, and for no message."""
+    current.set(context)
+    working.set(None)
 
 
 def incarnation_of(process_id: str) -> int:

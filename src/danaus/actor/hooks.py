@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from danaus.actor.attempt import Attempt, exits
-from danaus.actor.contexts import Context, current
+from danaus.actor.contexts import Context, act_as
 from danaus.actor.failure import Fault
 from danaus.actor.work import CodeHost, fault_of, guarded
 
@@ -53,7 +53,7 @@ class Hooks:
             return
 
         def job() -> None:
-            current.set(context)
+            act_as(context)
             value = None
             with Attempt() as attempt:
                 value = hook(arg)
@@ -67,7 +67,7 @@ class Hooks:
             threading.Thread(target=beside, name=name, daemon=True).start()
 
     async def _on_loop(self, context: Context, hook: Callable[[], Any], then: Then) -> None:
-        current.set(context)
+        act_as(context)
         value = None
         with exits(self._host.process_should_end):
             with Attempt() as attempt:

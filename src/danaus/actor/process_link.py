@@ -144,8 +144,8 @@ class ProcessLink(Link):
     def _submit_large(
         self, session: Session, key: Key, parts: Sequence[Part], *, numbers: tuple[int, int]
     ) -> None:
-        (mesh_id, rank, incarnation, sender, endpoint), (call, number) = key, numbers
-        message = Deliver(call, mesh_id, rank, incarnation, sender, number, endpoint)
+        (mesh_id, rank, incarnation, sender, endpoint, place), (call, number) = key, numbers
+        message = Deliver(call, mesh_id, rank, incarnation, sender, number, endpoint, place)
         sent = session.send([CODEC.encode(message), *parts])
         if call and len(parts) > 1:
             self._lent[call] = sent

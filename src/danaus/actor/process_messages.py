@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from danaus.actor.cast_messages import Cast, Gathered
+from danaus.actor.place import Place
 from danaus.wire.codec import Codec
 
 
@@ -34,7 +35,8 @@ class Deliver(msgspec.Struct, frozen=True, tag="deliver", array_like=True):
     """A message for an actor; parts: ``(args, kwargs)``.
 
     ``call`` 0: nobody waits for an answer.  ``number`` counts from 1 per sender and receiver
-    (A-1); ``incarnation`` is the receiver's, a message for another is refused.
+    (A-1); ``incarnation`` is the receiver's, a message for another is refused.  ``place``: where
+    the receiver stands in what was called; None: nobody said.
     """
 
     call: int
@@ -44,6 +46,7 @@ class Deliver(msgspec.Struct, frozen=True, tag="deliver", array_like=True):
     sender: str
     number: int
     endpoint: str
+    place: Place | None = None
 
 
 class Route(msgspec.Struct, frozen=True, array_like=True):
@@ -55,6 +58,7 @@ class Route(msgspec.Struct, frozen=True, array_like=True):
     incarnation: int
     sender: str
     endpoint: str
+    place: Place | None = None
 
 
 class DeliverMany(msgspec.Struct, frozen=True, tag="many", array_like=True):

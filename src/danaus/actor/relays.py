@@ -30,6 +30,7 @@ from danaus.actor.failure import Fault
 from danaus.actor.identity import ProcessRef
 from danaus.actor.links import Link, Parts, Peer
 from danaus.actor.loop_thread import LoopThread
+from danaus.actor.place import Place
 from danaus.actor.portable import packed_exception
 from danaus.actor.process_messages import (
     CancelCall,
@@ -164,14 +165,16 @@ class Relay:
 
             def build(call: int, branch: CastTo = branch) -> Cast:
                 facts = (cast.mesh_id, cast.endpoint, cast.sender, cast.waits)
-                return Cast(call, *facts, branch)
+                return Cast(call, *facts, branch, cast.axes, cast.sizes)
 
             link = self._user.link(ref_of(branch))
             self._below.append((link, link.post(build, parts, _Below(self, branch))))
         here: list[tuple[Deliver, Parts]] = []
         for each in cast.to.points:
             facts = (cast.mesh_id, each.rank, each.incarnation, cast.sender, each.number)
-            here.append((Deliver(each.at + 1 if cast.waits else 0, *facts, cast.endpoint), parts))
+            call = each.at + 1 if cast.waits else 0
+            place = Place(each.at, cast.axes, cast.sizes)
+            here.append((Deliver(call, *facts, cast.endpoint, place), parts))
         if here:
             self._user.deliver_many(here, self)
         if not cast.waits:

@@ -11,6 +11,7 @@ from danaus.actor.choice import Choice
 from danaus.actor.contexts import incarnation_of
 from danaus.actor.identity import ProcessRef
 from danaus.actor.links import Link
+from danaus.actor.place import Place
 from danaus.actor.process_messages import Deliver
 from danaus.actor.runtime import Runtime
 from danaus.actor.supervision_messages import ActorKey, ProcessName
@@ -20,13 +21,17 @@ from danaus.core.extent import Extent, Region
 
 @dataclass(frozen=True)
 class Target:
-    """The actors that a call goes to: a part of a mesh."""
+    """The actors that a call goes to: a part of a mesh.
+
+    ``chosen``: where the only one stands in the part that it was chosen from.
+    """
 
     runtime: Runtime
     mesh_id: str
     name: str
     region: Region
     refs: tuple[ProcessRef, ...]
+    chosen: Place | None = None
 
     @functools.cached_property
     def ranks(self) -> tuple[int, ...]:
@@ -52,14 +57,16 @@ class Target:
         """
         found = self._ways.get((endpoint, sender))
         if found is None:
-            found = tuple(self._way(rank, endpoint, sender) for rank in self.ranks)
+            found = tuple(self._way(at, endpoint, sender) for at in range(len(self.ranks)))
             self._ways[endpoint, sender] = found
         return found
 
-    def _way(self, rank: int, endpoint: str, sender: ActorKey | None) -> Way:
-        ref, runtime = self.refs[rank], self.runtime
+    def _way(self, at: int, endpoint: str, sender: ActorKey | None) -> Way:
+        rank, runtime = self.ranks[at], self.runtime
+        ref = self.refs[rank]
         name = f"{runtime.info.process_id} {sender or 'client'}"
-        key = (self.mesh_id, rank, incarnation_of(ref.process_id), name, endpoint)
+        place = self.chosen or self._place(at)
+        key = (self.mesh_id, rank, incarnation_of(ref.process_id), name, endpoint, place)
         return Way(ref, key, runtime.numbering.counter(name, f"{self.mesh_id}/{rank}"))
 
     @functools.cached_property
@@ -80,7 +87,11 @@ class Target:
     def one(self, at: int) -> Target:
         """Return one of them, as a target of its own."""
         region = Region(Extent((), ()), self.ranks[at], ())
-        return Target(self.runtime, self.mesh_id, self.name, region, self.refs)
+        return Target(self.runtime, self.mesh_id, self.name, region, self.refs, self._place(at))
+
+    def _place(self, at: int) -> Place:
+        extent = self.region.extent
+        return Place(at, extent.axes, extent.sizes)
 
     def may_live(self, at: int) -> bool:
         """Tell whether one of them is not known to be gone."""
@@ -110,8 +121,8 @@ class Way:
 
     def build(self, call: int, number: int) -> Deliver:
         """Return a message for the connections' loop to send."""
-        mesh_id, rank, incarnation, sender, endpoint = self.key
-        return Deliver(call, mesh_id, rank, incarnation, sender, number, endpoint)
+        mesh_id, rank, incarnation, sender, endpoint, place = self.key
+        return Deliver(call, mesh_id, rank, incarnation, sender, number, endpoint, place)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from danaus.actor.failure import Fault
 from danaus.actor.identity import ProcessRef
 from danaus.actor.links import Live, Peer
 from danaus.actor.loop_thread import LoopThread
+from danaus.actor.place import Place
 from danaus.actor.ports import Port, PortTable, Reply
 from danaus.actor.process_messages import Deliver
 from danaus.core.clock import Clock
@@ -51,6 +52,11 @@ class Work(msgspec.Struct, eq=False):
     is_cancelled: bool = False
     task: asyncio.Task[Any] | None = None
     is_plain: bool = True
+
+    @property
+    def place(self) -> Place | None:
+        """Where the actor stands in what was called."""
+        return self.message.place
 
 
 def constructor_of(parts: Sequence[Buffer]) -> Any:

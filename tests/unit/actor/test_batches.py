@@ -5,11 +5,14 @@ from __future__ import annotations
 import pytest
 
 from danaus.actor.batches import Incoming, Outgoing
+from danaus.actor.place import Place
 from danaus.actor.process_messages import CODEC, Deliver
 from danaus.core.errors import FrameDamaged
 
-KEY = ("mesh", 3, 1, "sender", "ping")
-OTHER = ("mesh", 3, 1, "another", "ping")
+WHOLE, PART = Place(3, ("gpus",), (4,)), Place(0, (), ())
+KEY = ("mesh", 3, 1, "sender", "ping", WHOLE)
+OTHER = ("mesh", 3, 1, "another", "ping", WHOLE)
+OF_A_PART = ("mesh", 3, 1, "sender", "ping", PART)
 
 
 def sent(outgoing):
@@ -26,15 +29,26 @@ def test_messages_arrive_as_they_were_sent_and_routes_are_said_once():
     many = sent(outgoing)
     assert len(many.routes) == 2
     assert incoming.open(many) == [
-        (Deliver(7, "mesh", 3, 1, "sender", 1, "ping"), (b"a",)),
-        (Deliver(0, "mesh", 3, 1, "another", 1, "ping"), (b"b",)),
-        (Deliver(8, "mesh", 3, 1, "sender", 2, "ping"), (b"c",)),
+        (Deliver(7, "mesh", 3, 1, "sender", 1, "ping", WHOLE), (b"a",)),
+        (Deliver(0, "mesh", 3, 1, "another", 1, "ping", WHOLE), (b"b",)),
+        (Deliver(8, "mesh", 3, 1, "sender", 2, "ping", WHOLE), (b"c",)),
     ]
     assert len(outgoing) == 0
     outgoing.add(KEY, b"d", call=9, number=3)
     many = sent(outgoing)
     assert many.routes == []
     assert [message.number for message, _ in incoming.open(many)] == [3]
+
+
+def test_what_goes_to_a_part_goes_a_route_of_its_own():
+    outgoing = Outgoing()
+    for key in (KEY, OF_A_PART, KEY):
+        outgoing.add(key, b"", call=0, number=1)
+    many = sent(outgoing)
+    assert [route.place for route in many.routes] == [WHOLE, PART]
+    places = [message.place for message, _ in Incoming("peer").open(many)]
+    assert places == [WHOLE, PART, WHOLE]
+    assert places[1].point == {}
 
 
 def test_a_route_that_was_never_named_is_refused():
