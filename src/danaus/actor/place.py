@@ -10,8 +10,8 @@ from danaus.core.extent import Extent, Point
 class Place(msgspec.Struct, frozen=True, array_like=True, cache_hash=True, gc=False):
     """A place in the mesh, or the part of one, that was called.
 
-    What a route is known by holds it, and is looked up for each message: so its hash is kept.  Every
-    message that arrives holds it: it is nothing that the garbage collector has to go through.
+    What a route is known by holds it, and is looked up for each message: so its hash is kept.
+    Every message that arrives holds it: the garbage collector need not go through it.
     """
 
     at: int
