@@ -72,7 +72,7 @@ def spawning(procs: ProcMesh) -> None:
     assert_type(len(counters), int)
     assert_type([point.rank for point in counters], list[int])
     assert_type(counters.initialized, Future[None])
-    assert_type(counters.stop(), Future[None])
+    assert_type(counters.stop("its work is done"), Future[None])
     procs.spawn("counter", Counter, "ten")  # type: ignore[call-overload]
     procs.spawn("counter", Counter)  # type: ignore[call-overload]
     kept = procs.spawn("kept", Counter, 10, restart=Restart("one_for_all", intensity=5))

@@ -63,6 +63,9 @@ def geometry(actors: ActorMesh[Ported], procs: ProcMesh, hosts: HostMesh) -> Non
     assert_type(Extent.of({"gpus": 2}).region(), Region)
     assert_type(Shape(("gpus",), Slice.new_row_major((2,))).extent, Extent)
     assert_type(procs.to_table(), str)
+    assert_type(procs.stop("its work is done"), Future[None])
+    assert_type(procs.stop(grace_s=1.0), Future[None])
+    procs.stop("done", 1.0)  # type: ignore[call-arg]
     assert_type(hosts.to_table(), str)
     actors.flatten(1)  # type: ignore[arg-type]
 

@@ -65,8 +65,11 @@ class ActorMesh(Mesh, Generic[A]):
         """Settled once every actor of the mesh exists; raises if one could not be made."""
         return self._owned.initialized if self._owned is not None else Future.of(None)
 
-    def stop(self) -> Future[None]:
+    def stop(self, reason: str = "") -> Future[None]:
         """Take no new message, finish those at hand, clean up; the processes stay.
+
+        Args:
+            reason: What those are told who call later.
 
         Returns:
             A future of the end; it raises ``ActorError`` with what a ``__cleanup__`` raised.
@@ -80,7 +83,7 @@ class ActorMesh(Mesh, Generic[A]):
                 needed="the process that spawned the mesh",
                 to_do="ask its owner",
             )
-        return stop_owned(self._owned)
+        return stop_owned(self._owned, reason)
 
     def __getattr__(self, name: str) -> MeshEndpoint[..., Any] | PlainMethod:
         if name.startswith("_"):
@@ -113,9 +116,10 @@ class ActorMesh(Mesh, Generic[A]):
         return _actors, (self._cls, facts)
 
 
-def stop_owned(owned: OwnedMesh) -> Future[None]:
+def stop_owned(owned: OwnedMesh, reason: str = "") -> Future[None]:
     """End a mesh that was spawned from here; return the future of its end."""
     runtime = get_runtime()
+    owned.stop_reason = owned.stop_reason or reason
     runtime.io.post(runtime.supervisor.stop, owned)
     return owned.ended
 

@@ -221,9 +221,8 @@ class HostAgent:
             case KillProcess():
                 self._kill(peer, message)
             case talk.StopProcesses():
-                self._tasks.start(
-                    self._workers.stop_all(message.process_ids, message.grace_s), "stopping workers"
-                )
+                stopping = (message.process_ids, message.grace_s, message.reason)
+                self._tasks.start(self._workers.stop_all(*stopping), "stopping workers")
             case talk.ForwardLogs():
                 self._forward(peer, message)
             case talk.EndUnattended():
@@ -231,7 +230,7 @@ class HostAgent:
             case talk.TakeStacks():
                 self._tasks.start(self._take_stacks(peer), "taking stacks")
             case talk.ShutDown():
-                self._tasks.start(self._shut_down(message.grace_s), "shutting down")
+                self._tasks.start(self._shut_down(message), "shutting down")
             case _ if isinstance(message, ToAgentOfBreakpoints):
                 self._breakpoints.obey(peer, message)
 
@@ -346,8 +345,9 @@ class HostAgent:
     async def _take_stacks(self, peer: AgentSession) -> None:
         peer.tell(talk.StacksTaken(await self._workers.stacks()))
 
-    async def _shut_down(self, grace_s: float) -> None:
-        await self._workers.stop_all(tuple(w.spec.process_id for w in self._workers), grace_s)
+    async def _shut_down(self, message: talk.ShutDown) -> None:
+        everyone = tuple(worker.spec.process_id for worker in self._workers)
+        await self._workers.stop_all(everyone, message.grace_s, message.reason)
         self._ending.set()
 
 

@@ -66,7 +66,7 @@ class AgentListener(Protocol):
     def host_leaving(self, host: HostRef, why: str) -> None:
         """The agent was asked to end, and waits for its workers to end first."""
 
-    def stop_asked(self) -> None:
+    def stop_asked(self, reason: str) -> None:
         """The agent wants this process, a worker of its, to end."""
 
     def notice_for_people(self, text: str) -> None:
@@ -249,8 +249,8 @@ class AgentLink:
                 self._listener.processes_owned(message, self.host)
             case talk.OwnerReplaced():
                 self._listener.owner_replaced(message, self.host)
-            case talk.StopWorker():
-                self._listener.stop_asked()
+            case talk.StopWorker(reason):
+                self._listener.stop_asked(reason)
             case NoticeForPeople(text):
                 self._listener.notice_for_people(text)
             case _:

@@ -140,10 +140,14 @@ class LocateProcess(msgspec.Struct, frozen=True, tag="locate_process"):
 
 
 class StopProcesses(msgspec.Struct, frozen=True, tag="stop_processes"):
-    """Ask, wait ``grace_s``, terminate, wait, kill (P-5); ends are reported one by one."""
+    """Ask, wait ``grace_s``, terminate, wait, kill (P-5); ends are reported one by one.
+
+    With ``reason``, if there is one.
+    """
 
     process_ids: tuple[str, ...]
     grace_s: float
+    reason: str = ""
 
 
 class ForwardLogs(msgspec.Struct, frozen=True, tag="forward_logs"):
@@ -172,6 +176,7 @@ class ShutDown(msgspec.Struct, frozen=True, tag="shut_down"):
     """Stop every worker, then end."""
 
     grace_s: float
+    reason: str = ""
 
 
 # -- from the agent -----------------------------------------------------------------------------
@@ -224,7 +229,9 @@ class OwnerReplaced(msgspec.Struct, frozen=True, tag="owner_replaced"):
 
 
 class StopWorker(msgspec.Struct, frozen=True, tag="stop_worker"):
-    """To a worker: end in good order."""
+    """To a worker: end in good order; who calls its actors meanwhile is told ``reason``."""
+
+    reason: str = ""
 
 
 class HostLeaving(msgspec.Struct, frozen=True, tag="host_leaving"):

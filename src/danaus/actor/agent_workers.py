@@ -30,6 +30,7 @@ from danaus.actor.agent_messages import (
     ProcessStarted,
     StopWorker,
 )
+from danaus.actor.exits import stop_words
 from danaus.actor.log_tail import LogFollower, tail
 from danaus.actor.nursery_client import NurseryClient
 from danaus.actor.pid_registry import PidRegistry
@@ -69,6 +70,7 @@ class Worker:
     address: str = ""
     session: Listener | None = None
     kill_reason: str = ""
+    stop_reason: str = ""
     watchers: set[Listener] = field(default_factory=set)
     log_readers: set[Listener] = field(default_factory=set)
     moved: tuple[int, float] = (0, 0.0)
@@ -214,7 +216,7 @@ class WorkerTable:
             os.close(worker.descriptor)
         exit_code, signal_name = procfs.split_status(wait_status)
         lines = tail(worker.spec.log_path)
-        reason = worker.kill_reason or why or self._memory_words(signal_name)
+        reason = worker.kill_reason or worker.stop_reason or why or self._memory_words(signal_name)
         message = ProcessExited(process_id, exit_code, signal_name, lines, reason)
         self._exits[process_id] = message
         while len(self._exits) > _REMEMBERED:
@@ -287,10 +289,12 @@ class WorkerTable:
         asked = [take_stacks(each, partial(self.ask_for_stacks, each)) for each in self]
         return tuple(await asyncio.gather(*asked))
 
-    async def stop(self, worker: Worker, grace_s: float) -> None:
-        """Ask, wait ``grace_s``, terminate, wait, kill (P-5)."""
+    async def stop(self, worker: Worker, grace_s: float, reason: str = "") -> None:
+        """Ask, wait ``grace_s``, terminate, wait, kill (P-5); its end is reported with a reason."""
+        if reason:
+            worker.stop_reason = worker.stop_reason or stop_words(reason)
         if worker.session is not None:
-            worker.session.tell(StopWorker())
+            worker.session.tell(StopWorker(reason))
             if await _ends_within(worker, grace_s):
                 return
         if worker.pid:
@@ -311,13 +315,15 @@ class WorkerTable:
         for worker in workers:
             await worker.ended.wait()
 
-    async def stop_all(self, process_ids: tuple[str, ...], grace_s: float) -> None:
+    async def stop_all(
+        self, process_ids: tuple[str, ...], grace_s: float, reason: str = ""
+    ) -> None:
         """Stop these workers side by side."""
         wanted = set(process_ids)
         async with asyncio.TaskGroup() as group:
             for worker in self:
                 if worker.spec.process_id in wanted:
-                    group.create_task(self.stop(worker, grace_s))
+                    group.create_task(self.stop(worker, grace_s, reason))
 
     def kill_all(self) -> None:
         """SIGKILL whatever lives."""

@@ -63,12 +63,13 @@ class ActorCell:
         self._instance: Any = None
         self._endpoints: dict[str, EndpointSpec] = {}
         self._has_concurrent = False
-        self._lock = threading.Lock()  # of the following seven
+        self._lock = threading.Lock()  # of the following eight
         self._order: HoldBack[Work] = HoldBack()
         self._waiting: collections.deque[Work] = collections.deque()
         self._running: set[Work] = set()
         self._is_busy = True  # until the constructor has returned
         self._closing: Callable[[], None] | None = None
+        self._closing_why = ""
         self._pausing: Callable[[], None] | None = None
         self._is_paused = False
         self._jobs: queue.SimpleQueue[Work | Callable[[], None] | None] = queue.SimpleQueue()
@@ -132,7 +133,7 @@ class ActorCell:
         """Take messages that arrived together."""
         refused: list[tuple[Work, str]] = []
         with self._lock:
-            why = self.gone_why or ("it is being stopped" if self._closing is not None else "")
+            why = self.gone_why or (self._closing_why if self._closing is not None else "")
             for message, parts in messages:
                 work = Work(message, parts, peer)
                 if why:
@@ -231,7 +232,7 @@ class ActorCell:
     def _drained(self) -> None:
         closing, self._closing = self._closing, None
         if closing is not None:
-            self.refuse_all("it was stopped")
+            self.refuse_all(self._closing_why)
             closing()
 
     def _start(self, work: Work) -> None:
@@ -351,10 +352,10 @@ class ActorCell:
             self.context, "__supervise__", failure, then=lambda v, f: answered(bool(v), f)
         )
 
-    def drain(self, then: Callable[[], None]) -> None:
-        """Take no new message, finish those at hand, then call ``then`` on this loop."""
+    def drain(self, then: Callable[[], None], why: str) -> None:
+        """Take no new message (``why``), finish those at hand, then call ``then`` on this loop."""
         with self._lock:
-            self._closing = then
+            self._closing, self._closing_why = then, why
         self._pump()
 
     def clean_up(self, then: Callable[[Fault | None], None]) -> None:

@@ -26,6 +26,11 @@ def fault_of_exit(message: ProcessExited, time_s: float) -> Fault:
     )
 
 
+def stop_words(reason: str) -> str:
+    """Return in words that something was stopped, and why if somebody said so."""
+    return f"it was stopped: {reason}" if reason else "it was stopped"
+
+
 def exit_words(message: ProcessExited) -> str:
     """Return in words how a process has ended."""
     if message.signal is not None:

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from danaus.actor import agent_messages as talk
 from danaus.actor.identity import HostRef
 from danaus.actor.runtime import Runtime
 
 
+@dataclass(frozen=True)
+class StopTerms:
+    """How what runs on hosts is stopped.
+
+    Args:
+        grace_s: Seconds that each process has to end by itself.
+        reason: What those are told who call it later.
+    """
+
+    grace_s: float
+    reason: str
+
+
 def stop_procs_on(
-    runtime: Runtime, agents: set[str], then: Callable[[], None], *, grace_s: float
+    runtime: Runtime, agents: set[str], then: Callable[[], None], *, terms: StopTerms
 ) -> None:
     """Stop the process meshes owned here that have a process on hosts with these agents."""
     meshes = [
@@ -27,7 +41,7 @@ def stop_procs_on(
             then()
 
     for mesh in meshes:
-        mesh.grace_s = grace_s
+        mesh.grace_s, mesh.stop_reason = terms.grace_s, mesh.stop_reason or terms.reason
         mesh.ended.add_done_callback(one_less)
         runtime.supervisor.stop(mesh)
     if not meshes:
@@ -35,7 +49,7 @@ def stop_procs_on(
 
 
 def shut_down_hosts(
-    runtime: Runtime, hosts: tuple[HostRef, ...], then: Callable[[], None], *, grace_s: float
+    runtime: Runtime, hosts: tuple[HostRef, ...], then: Callable[[], None], *, terms: StopTerms
 ) -> None:
     """Have the agents of hosts stop whatever runs there and end; call ``then`` after that."""
     left = set(hosts)
@@ -50,6 +64,6 @@ def shut_down_hosts(
     runtime.on_host_news.append(one_less)
     for host in hosts:
         agent = runtime.connections.agent(host)
-        agent.say(talk.ShutDown(grace_s))
+        agent.say(talk.ShutDown(terms.grace_s, terms.reason))
         if agent.lost_why:
             one_less(host, agent.lost_why, True)

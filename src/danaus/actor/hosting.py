@@ -6,6 +6,7 @@ On the connections' loop.  Supervision decides when an actor may clean up; see `
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import logging
 from collections import OrderedDict, deque
@@ -15,6 +16,7 @@ from typing import Protocol
 from danaus.actor.cast_messages import Cast
 from danaus.actor.cell import ActorCell, CellHost
 from danaus.actor.contexts import Context, ProcessInfo
+from danaus.actor.exits import stop_words
 from danaus.actor.failure import Fault
 from danaus.actor.identity import CONTROLLERS, ProcessRef
 from danaus.actor.links import Link, LocalLink, Parts, Peer
@@ -140,7 +142,8 @@ class Hosting:
                 self._adopt(message, parts, peer)
             case StopActor():
                 key = ActorKey(message.mesh_id, message.rank)
-                self.stop(key, lambda fault: _answer_stop(peer, message, fault))
+                answer = functools.partial(_answer_stop, peer, message)
+                self.stop(key, answer, message.reason)
             case SetLogLevel():
                 logging.basicConfig(format=_LOG_FORMAT)  # unless users' code has done it
                 logging.getLogger().setLevel(message.level)
@@ -269,7 +272,7 @@ class Hosting:
 
     # -- the end -------------------------------------------------------------------------------
 
-    def stop(self, key: ActorKey, then: Callable[[Fault | None], None]) -> None:
+    def stop(self, key: ActorKey, then: Callable[[Fault | None], None], reason: str = "") -> None:
         """Drain, let what it owns end, clean up; ``then`` gets what ``__cleanup__`` raised."""
         cell = self._cells.get(key)
         if cell is None:
@@ -278,7 +281,8 @@ class Hosting:
             self._stopping[key].append(then)
         else:
             self._stopping[key] = [then]
-            cell.drain(lambda: self._process.handle(ActorLeaving(key)))
+            leave = functools.partial(self._process.handle, ActorLeaving(key))
+            cell.drain(leave, stop_words(reason))
 
     def owner_gone(self, process: ProcessName) -> None:
         """Stop the actors whose mesh was spawned by a worker that is gone (A-7)."""
@@ -287,7 +291,7 @@ class Hosting:
             if owner is not None and ProcessName(owner.job, owner.process_id) == process:
                 self.stop(key, lambda _: None)
 
-    def stop_all(self, then: Callable[[], None]) -> None:
+    def stop_all(self, then: Callable[[], None], reason: str = "") -> None:
         """Stop every actor that lives here."""
         left = set(self._cells)
         if not left:
@@ -300,7 +304,7 @@ class Hosting:
                 then()
 
         for key in reversed(list(self._cells)):
-            self.stop(key, lambda _, key=key: one_less(key))  # type: ignore[misc]
+            self.stop(key, lambda _, key=key: one_less(key), reason)  # type: ignore[misc]
 
     def clean_up(self, key: ActorKey) -> None:
         """Everything the actor owned has ended (said by supervision)."""
@@ -314,9 +318,9 @@ class Hosting:
     def _cleaned_up(self, key: ActorKey, fault: Fault | None) -> None:
         if fault is not None:  # whoever stops it is told too, if somebody does
             _log.error("__cleanup__ of %s raised %s\n%s", key, fault.reason, fault.traceback)
-        self._cells.pop(key, None)
+        cell = self._cells.pop(key, None)
         self._untold.pop(key, None)
-        self._remember(key, "it was stopped")
+        self._remember(key, cell.gone_why if cell is not None else stop_words(""))
         self._process.handle(ActorGone(key))
         for then in self._stopping.pop(key, ()):
             then(fault)

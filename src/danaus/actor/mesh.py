@@ -14,7 +14,7 @@ from typing import Any, Self
 from danaus.actor.binding import wanted_binding
 from danaus.actor.columns import table
 from danaus.actor.future import Future
-from danaus.actor.host_endings import shut_down_hosts, stop_procs_on
+from danaus.actor.host_endings import StopTerms, shut_down_hosts, stop_procs_on
 from danaus.actor.identity import HostRef, ProcessRef, check_name, process_id
 from danaus.actor.mesh_geometry import Mesh
 from danaus.actor.owned import GRACE_S, OwnedProcs, ProcsTerms
@@ -115,37 +115,41 @@ class HostMesh(Mesh):
         runtime.io.post(lambda: runtime.start_procs(owned, event, hosts=hosts))
         return ProcMesh(extent.region(), refs, name=name, mesh_id=mesh_id, owned=owned)
 
-    def stop(self, grace_s: float = GRACE_S) -> Future[None]:
+    def stop(self, reason: str = "", *, grace_s: float = GRACE_S) -> Future[None]:
         """Stop every process mesh of this program that has a process here; the hosts stay (P-5).
 
         Args:
+            reason: As of ``ProcMesh.stop``.
             grace_s: As of ``ProcMesh.stop``.
         """
         runtime, here = get_runtime(), {host.agent_address for host in self.hosts}
         ended: Future[None] = Future(f"the processes on {self} to end")
+        terms = StopTerms(grace_s, reason)
 
         def stop() -> None:
-            stop_procs_on(runtime, here, lambda: _settle(ended), grace_s=grace_s)
+            stop_procs_on(runtime, here, lambda: _settle(ended), terms=terms)
 
         runtime.io.post(stop)
         return ended
 
-    def shutdown(self, grace_s: float = GRACE_S) -> Future[None]:
+    def shutdown(self, reason: str = "", *, grace_s: float = GRACE_S) -> Future[None]:
         """Stop what is here, whoever owns it, then end the hosts' agents too.
 
         A host that waited to be joined waits again; one that this program started is no more.
 
         Args:
+            reason: As of ``ProcMesh.stop``.
             grace_s: As of ``ProcMesh.stop``.
         """
         runtime, hosts = get_runtime(), self.hosts
         ended: Future[None] = Future(f"{self} to shut down")
+        terms = StopTerms(grace_s, reason)
 
         def shut_down() -> None:
-            shut_down_hosts(runtime, hosts, lambda: _settle(ended), grace_s=grace_s)
+            shut_down_hosts(runtime, hosts, lambda: _settle(ended), terms=terms)
 
         here = {host.agent_address for host in hosts}
-        runtime.io.post(lambda: stop_procs_on(runtime, here, shut_down, grace_s=grace_s))
+        runtime.io.post(lambda: stop_procs_on(runtime, here, shut_down, terms=terms))
         return ended
 
     def sync_workspace(self, folder: Path | str) -> Future[Synced]:

@@ -47,6 +47,7 @@ class OwnedMesh:
         initialized: Settled once every point exists.
         ended: Settled once the mesh has been stopped.
         end_error: What a ``__cleanup__`` raised, for who waits for the end.
+        stop_reason: Why it is stopped, for those who call later; empty: nobody said.
     """
 
     def __init__(self, mesh_id: str, name: str) -> None:
@@ -57,6 +58,7 @@ class OwnedMesh:
         self.initialized: Future[None] = Future(f"{name} to come up")
         self.ended: Future[None] = Future(f"{name} to end")
         self.end_error: Exception | None = None
+        self.stop_reason = ""
 
     def refuse(self, error: Exception) -> None:
         """Never come to be, and so have ended."""
@@ -207,7 +209,7 @@ class OwnedProcs(OwnedMesh):
                 for process_id in process_ids:
                     agent.say(KillProcess(process_id, self.kill_reason))
             else:
-                agent.say(talk.StopProcesses(process_ids, self.grace_s))
+                agent.say(talk.StopProcesses(process_ids, self.grace_s, self.stop_reason))
 
     def forward_logs(self, on: bool) -> None:
         """Have the agents send what the processes write."""
@@ -296,7 +298,7 @@ class OwnedActors(OwnedMesh):
         for rank, link in enumerate(self.links):
 
             def build(call: int, rank: int = rank) -> StopActor:
-                return StopActor(call, self.mesh_id, rank)
+                return StopActor(call, self.mesh_id, rank, self.stop_reason)
 
             link.post(build, (), waiting)
 

@@ -149,11 +149,16 @@ class ProcMesh(Mesh):
             runtime.io.post(lambda: runtime.start_actors(owned, event, refs=refs, parts=parts))
         return ActorMesh(what[0], extent.region(), refs, name=name, mesh_id=mesh_id, owned=owned)
 
-    def stop(self, grace_s: float = GRACE_S) -> Future[None]:
-        """Ask every process to end; after ``grace_s`` seconds terminate it, then kill it (P-5)."""
+    def stop(self, reason: str = "", *, grace_s: float = GRACE_S) -> Future[None]:
+        """Ask every process to end; after ``grace_s`` seconds terminate it, then kill it (P-5).
+
+        Args:
+            reason: What those are told who call its actors later.
+            grace_s: Seconds.
+        """
         owned = self._mine("stop")
         owned.grace_s = grace_s
-        return stop_owned(owned)
+        return stop_owned(owned, reason)
 
     def kill(self) -> Future[None]:
         """SIGKILL every process now."""

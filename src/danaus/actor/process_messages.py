@@ -105,11 +105,15 @@ class AdoptActor(msgspec.Struct, frozen=True, tag="adopt", array_like=True):
 
 
 class StopActor(msgspec.Struct, frozen=True, tag="stop", array_like=True):
-    """Take no new message, finish those at hand, clean up; answered by ``Returned``."""
+    """Take no new message, finish those at hand, clean up; answered by ``Returned``.
+
+    Who calls later is told ``reason``.
+    """
 
     call: int
     mesh_id: str
     rank: int
+    reason: str = ""
 
 
 class Returned(msgspec.Struct, frozen=True, tag="returned", array_like=True):

@@ -7,6 +7,7 @@ that never runs users' code; other threads hand over by ``io.post``.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import itertools
 import logging
@@ -90,6 +91,7 @@ class Runtime:
         """Told once, on the connections' loop, which processes of a controller live on a host."""
         self._client = Context(info)
         self._on_stop = on_stop
+        self._stop_reason = ""
         self._on_exit = on_exit
         self._user_loop: LoopThread | None = None
         self._making = threading.Lock()
@@ -304,8 +306,9 @@ class Runtime:
     def _show(self, who: str, lines: tuple[str, ...]) -> None:
         self.log_sink(who, lines)
 
-    def stop_asked(self) -> None:
+    def stop_asked(self, reason: str) -> None:
         """The agent wants this worker to end."""
+        self._stop_reason = reason
         if self._on_stop is not None:
             self._on_stop()
 
@@ -357,7 +360,8 @@ class Runtime:
     def shut_down(self, limit_s: float) -> None:
         """Stop what lives here and what is owned here, then all threads; not from one of them."""
         finished = threading.Event()
-        self.io.post(lambda: self._hosting.stop_all(lambda: self.supervisor.leave(finished.set)))
+        leave = functools.partial(self.supervisor.leave, finished.set)
+        self.io.post(self._hosting.stop_all, leave, self._stop_reason)
         finished.wait(limit_s)
         with contextlib.suppress(TimeoutError, ChannelClosed):
             self.io.run(self.connections.leave_all(), _LEAVE_LIMIT_S)

@@ -380,7 +380,9 @@ class ReplicaKeeper:
     async def _end(self) -> None:
         pids, meshes = self._ranks.pids, self._ranks.take()
         if self._done:
-            await asyncio.gather(*(procs.stop(self._grace_s).as_asyncio() for procs in meshes))
+            await asyncio.gather(
+                *(procs.stop(grace_s=self._grace_s).as_asyncio() for procs in meshes)
+            )
             return
         ending = [procs.kill().as_asyncio() for procs in meshes]
         try:

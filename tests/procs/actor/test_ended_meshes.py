@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 from collections import Counter
 
-from danaus.actor import Actor, endpoint
+import pytest
+
+from danaus.actor import Actor, SupervisionError, endpoint
 from danaus.actor.owned import OwnedActors, OwnedProcs
 from danaus.actor.process_link import ProcessLink
 from danaus.wire.session import DialledSession
@@ -19,6 +21,16 @@ class Plain(Actor):
     @endpoint
     def ping(self) -> int:
         return 1
+
+
+class Asker(Actor):
+    @endpoint
+    def ask(self, plain) -> str:
+        try:
+            plain.ping.call_one().get(LIMIT_S)
+        except SupervisionError as error:
+            return error.why
+        return ""
 
 
 def one_life(host, incarnation: int) -> None:
@@ -48,3 +60,33 @@ def test_a_process_that_has_ended_leaves_nothing_in_its_owner(one):
         one_life(one.host(0), incarnation)
     more = kept() - before
     assert not [kind.__name__ for kind, num in more.items() if num >= TIMES], more
+
+
+def why_gone(call) -> str:
+    with pytest.raises(SupervisionError) as caught:
+        call.get(LIMIT_S)
+    return caught.value.why
+
+
+def test_whoever_calls_what_was_stopped_is_told_why(two):
+    procs, others = (two.host(at).spawn_procs() for at in range(2))
+    plain, left = procs.spawn("plain", Plain), procs.spawn("left", Plain)
+    asker = others.spawn("asker", Asker)
+    assert asker.ask.call_one(plain).get(LIMIT_S) == ""
+    plain.stop("its work is done").get(LIMIT_S)
+    assert why_gone(plain.ping.call_one()) == "it was stopped: its work is done"
+    assert asker.ask.call_one(plain).get(LIMIT_S) == "it was stopped: its work is done"
+    assert left.ping.call_one().get(LIMIT_S) == 1
+    procs.stop("hang up, the rest goes on").get(LIMIT_S)
+    told = "it was stopped: hang up, the rest goes on (its process ended with exit code 0)"
+    assert why_gone(left.ping.call_one()) == told
+    assert asker.ask.call_one(left).get(LIMIT_S) == told
+    assert why_gone(procs.spawn("late", Plain).ping.call_one()) == told
+
+
+def test_what_a_host_ran_is_stopped_for_a_reason_too(one):
+    host = one.host(0)
+    plain = host.spawn_procs().spawn("plain", Plain)
+    plain.initialized.get(LIMIT_S)
+    host.stop("the night is over").get(LIMIT_S)
+    assert why_gone(plain.ping.call_one()).startswith("it was stopped: the night is over (")
