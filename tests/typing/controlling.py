@@ -53,7 +53,7 @@ def hosts() -> None:
     assert_type(synced.sent_bytes, dict[str, int])
     assert_type(synced.reloaded, ValueMesh[list[str]])
     assert_type(shutdown_context(), Future[None])
-    assert_type(context().actor_instance, Context)
+    assert_type(context(), Context)
     assert_type(context().rank, Point)
 
 

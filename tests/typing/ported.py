@@ -38,6 +38,7 @@ from danaus.actor import (
     this_proc,
     unhandled_fault_hook,
 )
+from danaus.actor.contexts import Creator
 from danaus.actor.debugging import Breakpoint
 
 
@@ -78,7 +79,14 @@ def places() -> None:
     assert_type(context().proc, ProcessInfo)
     assert_type(context().message_rank, Point)
     assert_type(context().actor_instance.class_name, str)
-    assert_type(context().actor_instance.actor_id, str)
+    me = context().actor_instance
+    assert_type(me.actor_id, str)
+    assert_type(me.proc, ProcMesh)
+    assert_type(me.proc.host_mesh, HostMesh)
+    assert_type(me.creator, Creator | None)
+    assert_type(me.stop("it is done"), None)
+    assert_type(dict(me.proc.extent), dict[str, int])
+    assert_type(me.proc.extent["gpus"], int)
 
 
 async def hosts_and_logs(address: Future[str]) -> None:

@@ -5,7 +5,6 @@ from danaus.actor.attaching import attach as attach
 from danaus.actor.attaching import attach_to_workers as attach_to_workers
 from danaus.actor.calls import as_endpoint as as_endpoint
 from danaus.actor.calls import send as send
-from danaus.actor.contexts import Context as Context
 from danaus.actor.contexts import ProcessInfo as ProcessInfo
 from danaus.actor.controllers import get_or_spawn_controller as get_or_spawn_controller
 from danaus.actor.debugging import debug_controller as debug_controller
@@ -20,12 +19,13 @@ from danaus.actor.here import enable_transport as enable_transport
 from danaus.actor.here import shutdown_context as shutdown_context
 from danaus.actor.here import this_host as this_host
 from danaus.actor.here import this_proc as this_proc
+from danaus.actor.instance import Context as Context
+from danaus.actor.instance import context as context
 from danaus.actor.mesh import HostMesh as HostMesh
+from danaus.actor.mesh import ProcMesh as ProcMesh
 from danaus.actor.ports import Channel as Channel
 from danaus.actor.ports import Port as Port
 from danaus.actor.ports import PortReceiver as PortReceiver
-from danaus.actor.proc_mesh import ProcMesh as ProcMesh
-from danaus.actor.process_runtime import context as context
 from danaus.actor.process_runtime import current_actor_name as current_actor_name
 from danaus.actor.process_runtime import current_rank as current_rank
 from danaus.actor.process_runtime import current_size as current_size

@@ -36,8 +36,9 @@ from danaus.actor.holdings_log import HoldingsLog
 from danaus.actor.identity import HostRef, ProcessRef
 from danaus.actor.kept_budget import KeptBudget
 from danaus.actor.made_of import MadeOf, unpack_parts
+from danaus.actor.mesh import ProcMesh
 from danaus.actor.owned import OwnedActors, OwnedProcs, ProcsTerms, host_of
-from danaus.actor.proc_mesh import ProcMesh, names_of
+from danaus.actor.proc_mesh import names_of
 from danaus.actor.process_runtime import get_runtime
 from danaus.actor.restart import Restart
 from danaus.actor.runtime import Runtime

@@ -7,6 +7,8 @@ import functools
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
+
 from danaus.actor.place import Place
 from danaus.actor.supervision_messages import ActorKey
 from danaus.core.extent import Extent, Point
@@ -39,9 +41,33 @@ class ProcessInfo:
         return incarnation_of(self.process_id)
 
 
+class Creator(msgspec.Struct, frozen=True, array_like=True):
+    """Who spawned an actor, and who spawned that one; travels with the order to make it.
+
+    ``class_name`` is empty in the program itself.
+    """
+
+    name: str
+    class_name: str
+    proc_id: str
+    place: Place
+    creator: Creator | None = None
+
+    @property
+    def rank(self) -> Point:
+        """Its place in its mesh."""
+        return self.place.point
+
+    def __str__(self) -> str:
+        axes = f"[{self.rank}]" if self.place.axes else ""
+        class_name = f" ({self.class_name})" if self.class_name else ""
+        above = f"{self.creator} > " if self.creator is not None else ""
+        return f"{above}{self.name}{axes}{class_name}"
+
+
 @dataclass(frozen=True)
 class Context:
-    """What ``context()`` returns: who runs, and where.
+    """Who runs, and where, as the runtime knows it (users: see ``instance``).
 
     Args:
         proc: The process.
@@ -49,6 +75,7 @@ class Context:
         actor_key: Identifies the actor in its process; None in the program itself.
         actor: The actor.
         point: Its place in its whole mesh.
+        creator: Who spawned it; None: nobody, or a program that ended since.
     """
 
     proc: ProcessInfo
@@ -56,11 +83,13 @@ class Context:
     actor_key: ActorKey | None = None
     actor: object | None = None
     point: Point = field(default_factory=lambda: Extent((), ()).point(0))
+    creator: Creator | None = None
 
-    @property
-    def actor_instance(self) -> Context:
-        """Who runs (Monarch's name for it)."""
-        return self
+    def as_creator(self) -> Creator:
+        """Return what those that it spawns know of it."""
+        extent = self.point.extent
+        place = Place(self.point.rank, extent.axes, extent.sizes)
+        return Creator(self.actor_name, self.class_name, self.proc_id, place, self.creator)
 
     @property
     def actor_id(self) -> str:

@@ -9,8 +9,7 @@ import threading
 from danaus.actor.future import Future
 from danaus.actor.identity import HostRef, ProcessRef
 from danaus.actor.local_agent import HostOptions, LocalAgent, start_agents
-from danaus.actor.mesh import HostMesh
-from danaus.actor.proc_mesh import ProcMesh
+from danaus.actor.mesh import HostMesh, ProcMesh
 from danaus.actor.process_runtime import get_runtime, take_runtime
 from danaus.actor.spelled_address import address_of
 from danaus.core.errors import ConfigError

@@ -170,6 +170,7 @@ class Hosting:
             actor_name=message.name,
             actor_key=key,
             point=Extent(message.axes, message.sizes).point(message.rank),
+            creator=message.creator,
         )
         cell = self._cells[key] = ActorCell(self._process, context, peer)
         self._host(cell, key)

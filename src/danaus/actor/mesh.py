@@ -1,4 +1,4 @@
-"""A mesh of hosts as users hold it: a reference, which can be used from anywhere (A-10).
+"""Meshes of hosts and of processes as users hold them: references, good anywhere (A-10).
 
 What owns and what happens lies in ``owned`` and ``supervision``.
 """
@@ -6,7 +6,7 @@ What owns and what happens lies in ``owned`` and ``supervision``.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -17,11 +17,12 @@ from danaus.actor.future import Future
 from danaus.actor.host_endings import StopTerms, shut_down_hosts, stop_procs_on
 from danaus.actor.identity import HostRef, ProcessRef, check_name, process_id
 from danaus.actor.mesh_geometry import Mesh
-from danaus.actor.owned import GRACE_S, OwnedProcs, ProcsTerms
-from danaus.actor.proc_mesh import ProcMesh, names_of
+from danaus.actor.owned import GRACE_S, OwnedProcs, ProcsTerms, host_of
+from danaus.actor.proc_mesh import Procs, names_of
 from danaus.actor.process_runtime import get_runtime
 from danaus.actor.supervision_messages import MeshOwned
 from danaus.actor.workspace_sync import Synced, in_background
+from danaus.core.errors import ConfigError
 from danaus.core.extent import Extent, Point, Region
 from danaus.wire.codec import pack
 
@@ -29,6 +30,15 @@ ProcBind = str | Sequence[Mapping[str, str]] | None
 Env = Mapping[str, str] | Callable[[Point], Mapping[str, str]] | None
 
 _numbers = itertools.count(1)
+
+
+class ProcMesh(Procs):
+    """Worker processes.  Made by ``HostMesh.spawn_procs`` or ``this_proc``."""
+
+    @property
+    def host_mesh(self) -> HostMesh:
+        """The hosts that these processes run on, each once, on the axis ``hosts``."""
+        return HostMesh.of(dict.fromkeys(_host_of(ref) for ref in self.refs))
 
 
 class HostMesh(Mesh):
@@ -42,6 +52,12 @@ class HostMesh(Mesh):
     def __init__(self, region: Region, hosts: tuple[HostRef, ...]) -> None:
         super().__init__(region)
         self._hosts = hosts
+
+    @classmethod
+    def of(cls, hosts: Iterable[HostRef]) -> HostMesh:
+        """Return these hosts on the axis ``hosts``."""
+        found = tuple(hosts)
+        return cls(Extent(("hosts",), (len(found),)).region(), found)
 
     def _cut(self, region: Region) -> HostMesh:
         return HostMesh(region, self._hosts)
@@ -69,7 +85,8 @@ class HostMesh(Mesh):
         """Start worker processes on every host; returns at once.
 
         Args:
-            per_host: Axes and sizes of the processes on one host; None: one process, no axis.
+            per_host: Axes and sizes of the processes on one host; None: one process, no axis.  An
+                axis of hosts with one place gives way to one of the same name.
             bootstrap: Called in each process, plain or async, before it takes any message; one
                 that raises ends its process, with the traceback in the last log lines.
             name: Of the mesh and in the ids of its processes; None makes one up.
@@ -85,12 +102,13 @@ class HostMesh(Mesh):
             The processes, on the axes of the hosts followed by those of ``per_host``.
 
         Raises:
+            ValueError: An axis of more than one host has a name that ``per_host`` gives too.
             ConfigError: A mesh of this name and incarnation was started here before, or
                 ``proc_bind`` means nothing.
         """
         name = check_name(name or f"procs{next(_numbers)}", "the name of a mesh")
         inner = Extent.of(dict(per_host or {}))
-        extent = self.extent.join(inner)
+        extent = self._outer(inner).join(inner)
         hosts = tuple(host for host in self.hosts for _ in range(inner.num_points))
         refs = tuple(
             ProcessRef(
@@ -114,6 +132,11 @@ class HostMesh(Mesh):
         owned = OwnedProcs(mesh_id, name, refs, terms=terms)
         runtime.io.post(lambda: runtime.start_procs(owned, event, hosts=hosts))
         return ProcMesh(extent.region(), refs, name=name, mesh_id=mesh_id, owned=owned)
+
+    def _outer(self, inner: Extent) -> Extent:
+        """Return the axes of the hosts but for those that those of one host take the place of."""
+        sizes = self.sizes.items()
+        return Extent.of({axis: size for axis, size in sizes if size > 1 or axis not in inner.axes})
 
     def stop(self, reason: str = "", *, grace_s: float = GRACE_S) -> Future[None]:
         """Stop every process mesh of this program that has a process here; the hosts stay (P-5).
@@ -192,6 +215,21 @@ class HostMesh(Mesh):
 
     def __repr__(self) -> str:
         return f"HostMesh({self.extent}: {', '.join(host.name for host in self.hosts)})"
+
+
+def _host_of(ref: ProcessRef) -> HostRef:
+    """Return the host of a process, as far as others can know it."""
+    if ref.process_id == get_runtime().info.process_id:
+        from danaus.actor.here import this_host  # it is made of the meshes here
+
+        return this_host().hosts[0]
+    if not ref.agent_address:
+        raise ConfigError(
+            what=f"{ref.process_id} is the program of another process",
+            needed="a process that a host started",
+            to_do="ask that program for this_host()",
+        )
+    return host_of(ref)
 
 
 def _settle(future: Future[None]) -> None:

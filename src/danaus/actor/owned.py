@@ -11,6 +11,7 @@ from typing import Protocol
 
 from danaus.actor import agent_messages as talk
 from danaus.actor.binding import Binding
+from danaus.actor.contexts import Creator
 from danaus.actor.failure import Fault
 from danaus.actor.future import Future
 from danaus.actor.identity import HostRef, ProcessRef, host_name
@@ -244,6 +245,7 @@ class OwnedActors(OwnedMesh):
         made_of: Class and arguments, packed, of actors that are started again; set before anything
             else is done.
         made_in: The file in which they are written down; empty: in none.
+        creator: Who spawned them; None: a program before this one.
     """
 
     def __init__(self, mesh_id: str, name: str, extent: Extent) -> None:
@@ -252,6 +254,7 @@ class OwnedActors(OwnedMesh):
         self.link_to: Callable[[int], Link] = lambda rank: self.links[rank]
         self.made_of: Parts = ()
         self.made_in = ""
+        self.creator: Creator | None = None
         self._extent = extent
 
     def spawn(self, parts: Parts) -> None:
@@ -260,19 +263,20 @@ class OwnedActors(OwnedMesh):
         for rank, link in enumerate(self.links):
 
             def build(call: int, rank: int = rank) -> SpawnActor:
-                return SpawnActor(
-                    call, self.mesh_id, self.name, rank, self._extent.axes, self._extent.sizes
-                )
+                return self._order(call, rank)
 
             link.post(build, parts, waiting)
+
+    def _order(self, call: int, rank: int, *, again: bool = False) -> SpawnActor:
+        place = (rank, self._extent.axes, self._extent.sizes)
+        return SpawnActor(call, self.mesh_id, self.name, *place, again, self.creator)
 
     def start_again(self, ranks: Sequence[int]) -> None:
         """Have actors made anew, with what they were made with, where their ranks are now."""
         links = list(self.links)
         for rank in ranks:
             links[rank] = self.link_to(rank)
-            place = (rank, self._extent.axes, self._extent.sizes)
-            again = SpawnActor(0, self.mesh_id, self.name, *place, True)
+            again = self._order(0, rank, again=True)
             links[rank].post(lambda _, again=again: again, self.made_of, None)  # type: ignore[misc]
         self.links = tuple(links)
 

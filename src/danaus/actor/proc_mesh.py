@@ -1,4 +1,4 @@
-"""A mesh of processes as users hold it: a reference, which can be used from anywhere (A-10)."""
+"""Processes as a reference, which can be used from anywhere (A-10): all that needs no host."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ P = ParamSpec("P")
 A = TypeVar("A", bound=Actor)
 
 
-class ProcMesh(Mesh):
-    """Worker processes.  Made by ``HostMesh.spawn_procs`` or ``this_proc``.
+class Procs(Mesh):
+    """Worker processes: what they are, what is spawned on them, how they end.
+
+    What users hold is ``mesh.ProcMesh``, which knows hosts as well.
 
     Args:
         region: Which part of ``refs`` this is.
@@ -55,8 +57,10 @@ class ProcMesh(Mesh):
         self.mesh_id = mesh_id
         self._owned = owned
 
-    def _cut(self, region: Region) -> ProcMesh:
-        return ProcMesh(region, self._refs, name=self.name, mesh_id=self.mesh_id, owned=self._owned)
+    def _cut(self, region: Region) -> Self:
+        return type(self)(
+            region, self._refs, name=self.name, mesh_id=self.mesh_id, owned=self._owned
+        )
 
     @property
     def refs(self) -> tuple[ProcessRef, ...]:
@@ -132,17 +136,18 @@ class ProcMesh(Mesh):
         if restart is not None:
             refs = tuple(dataclasses.replace(ref, restarts=True) for ref in refs)
         parts = [Live.of(what)] if made_here else own(pack(what))
-        owner = runtime.context().actor_key
+        me = runtime.context()
         event = MeshOwned(
             mesh_id,
             name,
-            owner,
+            me.actor_key,
             tuple(extent.points()),
             names_of(refs),
             on=self.mesh_id,
             restart=restart,
         )
         owned = OwnedActors(mesh_id, name, extent)
+        owned.creator = me.as_creator()
         if restart is not None and not made_here:
             owned.made_in = runtime.supervisor.record.lay_down(event, parts)
         with runtime.sending:
@@ -259,7 +264,7 @@ class ProcMesh(Mesh):
 
     def __reduce__(self) -> tuple[Any, ...]:
         refs = self._owned.refs if self._owned is not None else self._refs
-        return _procs, (self._region, public_refs(refs), self.name, self.mesh_id)
+        return _procs, (type(self), self._region, public_refs(refs), self.name, self.mesh_id)
 
 
 def names_of(refs: tuple[ProcessRef, ...]) -> tuple[ProcessName, ...]:
@@ -267,6 +272,6 @@ def names_of(refs: tuple[ProcessRef, ...]) -> tuple[ProcessName, ...]:
     return tuple(ProcessName(ref.job, ref.process_id) for ref in refs)
 
 
-def _procs(region: Region, *facts: Any) -> ProcMesh:
+def _procs(kind: type[Procs], region: Region, *facts: Any) -> Procs:
     refs, name, mesh_id = facts
-    return ProcMesh(region, refs, name=name, mesh_id=mesh_id)
+    return kind(region, refs, name=name, mesh_id=mesh_id)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from danaus.actor.cast_messages import Cast, Gathered
+from danaus.actor.contexts import Creator
 from danaus.actor.place import Place
 from danaus.wire.codec import Codec
 
@@ -17,6 +18,7 @@ class SpawnActor(msgspec.Struct, frozen=True, tag="spawn", array_like=True):
     """Make an actor here; parts: ``(class, args, kwargs)``.
 
     ``axes`` and ``sizes`` are the extent of its mesh.  ``again``: one that lives begins anew.
+    ``creator`` spawned it.
 
     The session it arrives on is that of the mesh's owner.  Answered by ``Returned`` once the
     constructor has returned, by ``Raised`` if it raised.
@@ -29,6 +31,7 @@ class SpawnActor(msgspec.Struct, frozen=True, tag="spawn", array_like=True):
     axes: tuple[str, ...]
     sizes: tuple[int, ...]
     again: bool = False
+    creator: Creator | None = None
 
 
 class Deliver(msgspec.Struct, frozen=True, tag="deliver", array_like=True):

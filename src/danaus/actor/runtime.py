@@ -43,7 +43,13 @@ from danaus.actor.process_messages import (
     SpawnActor,
 )
 from danaus.actor.supervising import Supervisor
-from danaus.actor.supervision_messages import Event, MeshOwned, ProcessesGone, ProcessName
+from danaus.actor.supervision_messages import (
+    ActorKey,
+    Event,
+    MeshOwned,
+    ProcessesGone,
+    ProcessName,
+)
 from danaus.actor.wall_clock import WallClock
 from danaus.core.clock import Clock
 from danaus.core.errors import ChannelClosed, ConfigError
@@ -330,6 +336,10 @@ class Runtime:
     def actor_failed(self, cell: ActorCell, fault: Fault, fatal: bool) -> None:
         """An actor that lives here failed with nobody waiting."""
         self._hosting.actor_failed(cell, fault, fatal)
+
+    def stop_actor(self, actor: ActorKey, reason: str) -> None:
+        """Have an actor that lives here end in good order; from any thread."""
+        self.io.post(self._hosting.stop, actor, lambda _: None, reason)
 
     def process_should_end(self, code: int) -> None:
         """Users' code called ``sys.exit``."""

@@ -15,8 +15,7 @@ from typing import Any
 from danaus.actor.adopting import LeftProcs, Takeover, note
 from danaus.actor.contexts import incarnation_of
 from danaus.actor.identity import host_name
-from danaus.actor.mesh import HostMesh
-from danaus.actor.proc_mesh import ProcMesh
+from danaus.actor.mesh import HostMesh, ProcMesh
 from danaus.actor.restart import Restart, RestartBudget
 from danaus.app.run_result import WorkerResult
 from danaus.app.worker import ReplicaWorker, WorkerJob

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from danaus.actor.failure import MeshFailure
-from danaus.actor.mesh import HostMesh
-from danaus.actor.proc_mesh import ProcMesh
+from danaus.actor.mesh import HostMesh, ProcMesh
 from danaus.app.run_result import WorkerResult
 
 _REMEMBERED = 64

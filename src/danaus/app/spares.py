@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from danaus.actor.failure import MeshFailure
-from danaus.actor.mesh import HostMesh
-from danaus.actor.proc_mesh import ProcMesh
+from danaus.actor.mesh import HostMesh, ProcMesh
 from danaus.actor.restart import RestartBudget
 from danaus.app.events import Event
 from danaus.app.inheritance import Inherited

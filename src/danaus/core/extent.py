@@ -21,8 +21,8 @@ _Index = int | slice
 
 
 @dataclass(frozen=True, slots=True)
-class Extent:
-    """Named axes and how many places each has.
+class Extent(Mapping[str, int]):
+    """Named axes and how many places each has: a mapping from axis to size.
 
     Args:
         axes: Names, all different, the slowest first.
@@ -48,6 +48,20 @@ class Extent:
                 raise ValueError(f"axis {axis!r} is not a name that Python code can use")
             if size < 1:
                 raise ValueError(f"axis {axis} has size {size}, it needs at least 1")
+
+    def __getitem__(self, axis: str) -> int:
+        if axis not in self.axes:
+            raise KeyError(axis)
+        return self.sizes[self.axes.index(axis)]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.axes)
+
+    def __len__(self) -> int:
+        return len(self.axes)
+
+    def __bool__(self) -> bool:
+        return True  # one without axes has a place too
 
     @classmethod
     def of(cls, sizes: Mapping[str, int]) -> Extent:
@@ -118,7 +132,11 @@ class Extent:
         return rank
 
     def join(self, inner: Extent) -> Extent:
-        """Return the extent that has a whole ``inner`` at each place of this one."""
+        """Return the extent that has a whole ``inner`` at each place of this one.
+
+        Raises:
+            ValueError: Both have an axis of the same name.
+        """
         return Extent(self.axes + inner.axes, self.sizes + inner.sizes)
 
     def region(self) -> Region:

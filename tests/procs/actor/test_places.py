@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import pytest
+
 from danaus.actor import (
     Actor,
     Channel,
+    SupervisionError,
     concurrent_endpoint,
     context,
     current_rank,
     endpoint,
     send,
+    shutdown_context,
     targets,
+    this_host,
     this_proc,
 )
 from danaus.actor.tree import FAN_OUT
+from danaus.core.errors import ConfigError
 
 LIMIT_S = 30.0
 
@@ -76,3 +82,70 @@ def test_the_place_is_told_through_others_and_in_the_program_itself(one, monkeyp
     assert mine.where.call_one().get(LIMIT_S) == ({}, 0, 0)
     mine.stop().get(LIMIT_S)
     assert dict(context().message_rank) == {}
+
+
+class Told(Actor):
+    """Knows who made it, spawns on its own process, and can end itself."""
+
+    def __init__(self) -> None:
+        self.made_by = repr(context().actor_instance.creator)
+
+    @endpoint
+    def below(self, name: str):
+        return context().actor_instance.proc.spawn(name, Told)
+
+    @endpoint
+    def who(self) -> tuple[str, str | None, str, str]:
+        me = context().actor_instance
+        host = me.proc.host_mesh.hosts[0].name
+        return repr(me), str(me.creator), me.proc_id, host
+
+    @endpoint
+    def leave(self) -> int:
+        context().actor_instance.stop("I have seen enough")
+        return 1
+
+
+def test_an_actor_knows_who_made_it_and_can_spawn_beside_itself(two):
+    procs = two.host(1).spawn_procs(per_host={"gpus": 2}, name="w")
+    tops = procs.spawn("top", Told)
+    below = tops.slice(gpus=1).below.call_one("below").get(LIMIT_S)
+    top = f"client > top[gpus=1] ({__name__}.Told)"
+    process = procs.process_ids[1]
+    assert tops.slice(gpus=1).who.call_one().get(LIMIT_S) == (top, "client", process, "host1")
+    told = (f"{top} > below ({__name__}.Told)", top, process, "host1")
+    assert below.who.call_one().get(LIMIT_S) == told
+    mine = context().actor_instance
+    assert (mine.creator, mine.name, repr(mine)) == (None, "client", "client")
+    with pytest.raises(ConfigError, match="shutdown_context"):
+        mine.stop()
+
+
+def test_an_actor_that_stops_itself_answers_first_and_says_why(one):
+    told = one.host(0).spawn_procs().spawn("told", Told)
+    assert told.leave.call_one().get(LIMIT_S) == 1
+    with pytest.raises(SupervisionError, match="it was stopped: I have seen enough"):
+        told.who.call_one().get(LIMIT_S)
+    told.stop().get(LIMIT_S)
+
+
+def test_a_mesh_of_processes_knows_its_hosts(two):
+    procs = two.hosts.spawn_procs(per_host={"gpus": 2})
+    assert procs.host_mesh.hosts == two.hosts.hosts
+    assert dict(procs.slice(hosts=1).host_mesh.extent) == {"hosts": 1}
+    one_more = procs.slice(hosts=1, gpus=0).host_mesh.spawn_procs()
+    assert one_more.agent_addresses == (two.hosts.hosts[1].agent_address,)
+    one_more.initialized.get(LIMIT_S)
+
+
+def test_this_program_s_host_is_that_of_its_process_and_its_axis_gives_way():
+    try:
+        assert this_proc().host_mesh.hosts == this_host().hosts
+        procs = this_host().spawn_procs(per_host={"hosts": 2, "gpus": 1})
+        assert dict(procs.extent) == {"hosts": 2, "gpus": 1}
+        placed = procs.spawn("placed", Placed)
+        said = placed.slice(hosts=1).where.call().get(LIMIT_S).values()
+        assert said == (({"gpus": 0}, 0, 1),)
+        assert procs.host_mesh.hosts == this_host().hosts
+    finally:
+        shutdown_context()

@@ -166,3 +166,14 @@ def test_everything_pickles():
     region = Extent.of({"hosts": 2, "gpus": 4}).region().slice(gpus=slice(None, None, -2))
     for value in (region, region.extent, region.extent.point(3)):
         assert pickle.loads(pickle.dumps(value)) == value
+
+
+def test_an_extent_is_a_mapping_from_axis_to_size():
+    extent = Extent.of({"hosts": 2, "gpus": 3})
+    assert dict(extent) == {**extent} == {"hosts": 2, "gpus": 3}
+    assert (extent["gpus"], list(extent), len(extent)) == (3, ["hosts", "gpus"], 2)
+    assert ("gpus" in extent, "tp" in extent, extent.get("tp")) == (True, False, None)
+    with pytest.raises(KeyError, match="tp"):
+        extent["tp"]
+    assert (len(Extent((), ())), bool(Extent((), ()))) == (0, True)
+    assert {extent: 1}[Extent(("hosts", "gpus"), (2, 3))] == 1
