@@ -52,7 +52,7 @@ def hosts() -> None:
     synced = this_host().spawn_procs().sync_workspace("code", auto_reload=False).get()
     assert_type(synced.sent_bytes, dict[str, int])
     assert_type(synced.reloaded, ValueMesh[list[str]])
-    assert_type(shutdown_context(), Future[None])
+    assert_type(shutdown_context(host_timeout=1.0), Future[None])
     assert_type(context(), Context)
     assert_type(context().rank, Point)
 
@@ -64,5 +64,11 @@ def counted(k: int) -> str:
     return str(k)
 
 
+@traced(name="counting")
+def named(k: int) -> str:
+    return str(k)
+
+
 assert_type(counted(1), str)
+assert_type(named(1), str)
 counted("one")  # type: ignore[arg-type]

@@ -29,6 +29,10 @@ class Server(Actor):
     def add(self, k: int) -> int:
         return k
 
+    @endpoint(instrument=True, propagate="cached")
+    def seen(self, k: int) -> str:
+        return str(k)
+
     @endpoint(idempotent=True)
     def look(self, name: str) -> bytes:
         return name.encode()
@@ -64,6 +68,7 @@ def adverbs(servers: ActorMesh[Server]) -> None:
     assert_type(servers.look_async.with_options(retries=2).call_one("a"), Future[bytes])
     assert_type(servers.later.call_one(1), Future[str])
     assert_type(servers.later_async.call(1), Future[ValueMesh[float]])
+    assert_type(servers.seen.call_one(1), Future[str])
     servers.add.choose("one")  # type: ignore[arg-type]
     servers.add.stream()  # type: ignore[call-arg]
     servers.later.call_one()  # type: ignore[call-arg]
@@ -85,6 +90,7 @@ def ports(servers: ActorMesh[Server]) -> None:
     assert_type(receiver.recv(), Future[int])
     assert_type(receiver.ranked().recv().get(), tuple[int, int])
     send(servers.add, (1,), {}, port=port)
+    send(servers.add, (1,), {}, port, "choose")
     send(servers.look, ("a",), port=port)  # type: ignore[misc]
     send(servers.add, (1,), selection="some")  # type: ignore[arg-type]
 

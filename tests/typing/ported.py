@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -40,6 +41,7 @@ from danaus.actor import (
 )
 from danaus.actor.contexts import Creator
 from danaus.actor.debugging import Breakpoint
+from danaus.actor.doing import Doing
 
 
 class Ported(Actor):
@@ -96,7 +98,8 @@ async def hosts_and_logs(address: Future[str]) -> None:
         assert_type(await hosts.initialized, None)
         async with hosts.spawn_procs() as procs:
             assert_type(procs, ProcMesh)
-            assert_type(procs.logging_option(True, 3, logging.INFO), Future[None])
+            assert_type(procs.logging_option(True, 3, logging.INFO), Doing[None])
+            assert_type(asyncio.create_task(procs.logging_option()), asyncio.Task[None])
     assert_type(await debug_controller().breakpoints(1.0), list[Breakpoint])
     run_worker_loop_forever("tcp:10.0.0.7:4500", "secret", name="here")
     run_worker_loop_forever("tcp:10.0.0.7:4500")  # type: ignore[call-arg]
@@ -111,6 +114,7 @@ def faults(failure: MeshFailure) -> str:
         port.send(b"")
         assert_type(receiver.recv().get(), tuple[int, bytes])
     except ActorError as error:
+        assert_type(error.exception, BaseException | None)
         return error.remote_traceback
     except SupervisionError as error:
         return error.signal or ""

@@ -12,6 +12,7 @@ _HOMES = {
     "ActorError": "danaus.core.errors",
     "ActorMesh": "danaus.actor.actor_mesh",
     "Channel": "danaus.actor.ports",
+    "ChannelTransport": "danaus.actor.here",
     "Context": "danaus.actor.instance",
     "Endpoint": "danaus.actor.faces",
     "Extent": "danaus.core.extent",

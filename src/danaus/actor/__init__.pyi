@@ -15,6 +15,7 @@ from danaus.actor.faces import Endpoint as Endpoint
 from danaus.actor.failure import MeshFailure as MeshFailure
 from danaus.actor.fault_hook import unhandled_fault_hook as unhandled_fault_hook
 from danaus.actor.future import Future as Future
+from danaus.actor.here import ChannelTransport as ChannelTransport
 from danaus.actor.here import enable_transport as enable_transport
 from danaus.actor.here import shutdown_context as shutdown_context
 from danaus.actor.here import this_host as this_host

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, Literal, NoReturn, ParamSpec, TypeVar, cast, overload
 
 from danaus.actor.casting import Casting
-from danaus.actor.endpoints import EndpointSpec, undeclared_name
+from danaus.actor.endpoints import EndpointSpec, Propagator, undeclared_name
 from danaus.actor.faces import Endpoint
 from danaus.actor.future import Future
 from danaus.actor.gathers import (
@@ -230,7 +230,7 @@ def send(
     endpoint: Endpoint[P, R],
     args: tuple[Any, ...],
     kwargs: dict[str, Any] | None = None,
-    *,
+    *more: Any,
     port: Port[R] | None = None,
     selection: Selection = "all",
 ) -> None:
@@ -240,10 +240,18 @@ def send(
         endpoint: Of a mesh.
         args: Its positional arguments.
         kwargs: Its other arguments.
+        more: ``port``, or it and ``selection``, without their names.
         port: Where values and errors go, each with the rank that it came from; they pass through
             this process.  None: as ``broadcast``.
         selection: ``all`` of the mesh, or one as of ``choose``.
+
+    Raises:
+        TypeError: There is more than that.
     """
+    if len(more) > 2:
+        raise TypeError(f"send() takes 3 to 5 positional arguments, {3 + len(more)} were given")
+    port = more[0] if more else port
+    selection = more[1] if len(more) > 1 else selection
     cast("MeshEndpoint[P, R]", endpoint).send(args, kwargs or {}, port, selection=selection)
 
 
@@ -268,28 +276,40 @@ class PlainMethod:
 
 @overload
 def as_endpoint(
-    method: Callable[P, Coroutine[Any, Any, R]], *, explicit_response_port: Literal[False] = False
+    method: Callable[P, Coroutine[Any, Any, R]],
+    *,
+    explicit_response_port: Literal[False] = False,
+    propagate: Propagator = None,
 ) -> Endpoint[P, R]: ...
 
 
 @overload
 def as_endpoint(
-    method: Callable[P, R], *, explicit_response_port: Literal[False] = False
+    method: Callable[P, R],
+    *,
+    explicit_response_port: Literal[False] = False,
+    propagate: Propagator = None,
 ) -> Endpoint[P, R]: ...
 
 
 @overload
 def as_endpoint(
-    method: Callable[Concatenate[Port[R], P], Any], *, explicit_response_port: Literal[True]
+    method: Callable[Concatenate[Port[R], P], Any],
+    *,
+    explicit_response_port: Literal[True],
+    propagate: Propagator = None,
 ) -> Endpoint[P, R]: ...
 
 
-def as_endpoint(method: Any, *, explicit_response_port: bool = False) -> Any:
+def as_endpoint(
+    method: Any, *, explicit_response_port: bool = False, propagate: Propagator = None
+) -> Any:
     """Return a method of a mesh's actors as if it were declared with ``@endpoint``.
 
     Args:
         method: As in ``counters.reset``, where ``counters`` is a mesh.
         explicit_response_port: As of ``endpoint``.
+        propagate: As of ``endpoint``.
 
     Raises:
         TypeError: It is no method of a mesh's actors, or is an endpoint already.
@@ -297,5 +317,7 @@ def as_endpoint(method: Any, *, explicit_response_port: bool = False) -> Any:
     if not isinstance(method, PlainMethod):
         raise TypeError(f"{method!r} is not a method, and no endpoint, of a mesh of actors")
     name = undeclared_name(method.method, explicit_response_port)
-    spec = EndpointSpec(name, method.function, explicit_port=explicit_response_port)
+    spec = EndpointSpec(
+        name, method.function, explicit_port=explicit_response_port, propagate=propagate
+    )
     return MeshEndpoint(method.target, spec)

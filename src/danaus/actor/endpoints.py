@@ -29,10 +29,13 @@ from typing import (
 from danaus.actor.faces import MeshFace, Method
 from danaus.actor.failure import MeshFailure
 from danaus.actor.ports import Port
+from danaus.actor.telemetry import traced
 
 P = ParamSpec("P")
 R = TypeVar("R")
 D = TypeVar("D")
+
+Propagator = Literal["cached", "inspect", "mocked"] | Callable[..., Any] | None
 
 # What a mesh of actors itself answers to; an endpoint of that name could not be reached.
 RESERVED = frozenset(
@@ -58,7 +61,8 @@ class EndpointSpec:
     """One endpoint as its class declares it.
 
     ``explicit_port``: its first argument is a ``Port``, which answers the caller.
-    ``idempotent``: to run it twice is as good as once.
+    ``idempotent``: to run it twice is as good as once.  ``instrument``: each call is a span.
+    ``propagate`` is kept for a tensor engine.
     """
 
     name: str
@@ -66,6 +70,8 @@ class EndpointSpec:
     concurrent: bool = False
     explicit_port: bool = False
     idempotent: bool = False
+    instrument: bool = False
+    propagate: Propagator = None
 
     @functools.cached_property
     def is_async(self) -> bool:
@@ -144,7 +150,8 @@ class EndpointDeclaration(Generic[P, R, D]):
 
     def spec(self, name: str) -> EndpointSpec:
         """Return what the class declares under this name."""
-        return dataclasses.replace(self.facts, name=name, function=self.function)
+        function = traced(self.function) if self.facts.instrument else self.function
+        return dataclasses.replace(self.facts, name=name, function=function)
 
     @overload
     def __get__(self, instance: None, owner: type) -> EndpointDeclaration[P, R, D]: ...
@@ -194,13 +201,21 @@ def endpoint(function: Callable[Concatenate[Any, P], R]) -> EndpointDeclaration[
 
 @overload
 def endpoint(
-    *, explicit_response_port: Literal[False] = False, idempotent: bool = False
+    *,
+    explicit_response_port: Literal[False] = False,
+    idempotent: bool = False,
+    instrument: bool = False,
+    propagate: Propagator = None,
 ) -> Declares: ...
 
 
 @overload
 def endpoint(
-    *, explicit_response_port: Literal[True], idempotent: bool = False
+    *,
+    explicit_response_port: Literal[True],
+    idempotent: bool = False,
+    instrument: bool = False,
+    propagate: Propagator = None,
 ) -> DeclaresWithPort: ...
 
 
@@ -209,6 +224,8 @@ def endpoint(
     *,
     explicit_response_port: bool = False,
     idempotent: bool = False,
+    instrument: bool = False,
+    propagate: Propagator = None,
 ) -> Any:
     """Declare a method that can be called through a mesh; one runs at a time per actor (A-2).
 
@@ -220,9 +237,17 @@ def endpoint(
         explicit_response_port: Its first argument is a ``Port`` that callers do not give; what
             is sent there, then or later and from any task or process, answers the call.
         idempotent: To run it twice is as good as once: callers may have it retried.
+        instrument: Each call is a span of a trace, where opentelemetry is installed (``traced``).
+        propagate: What Monarch's tensor engine would ask for the shapes of its results; kept,
+            and asked by nobody here.
     """
     facts = EndpointSpec(
-        "", _no_method, explicit_port=explicit_response_port, idempotent=idempotent
+        "",
+        _no_method,
+        explicit_port=explicit_response_port,
+        idempotent=idempotent,
+        instrument=instrument,
+        propagate=propagate,
     )
     return _declared(function, facts)
 
@@ -241,13 +266,21 @@ def concurrent_endpoint(
 
 @overload
 def concurrent_endpoint(
-    *, explicit_response_port: Literal[False] = False, idempotent: bool = False
+    *,
+    explicit_response_port: Literal[False] = False,
+    idempotent: bool = False,
+    instrument: bool = False,
+    propagate: Propagator = None,
 ) -> Declares: ...
 
 
 @overload
 def concurrent_endpoint(
-    *, explicit_response_port: Literal[True], idempotent: bool = False
+    *,
+    explicit_response_port: Literal[True],
+    idempotent: bool = False,
+    instrument: bool = False,
+    propagate: Propagator = None,
 ) -> DeclaresWithPort: ...
 
 
@@ -256,6 +289,8 @@ def concurrent_endpoint(
     *,
     explicit_response_port: bool = False,
     idempotent: bool = False,
+    instrument: bool = False,
+    propagate: Propagator = None,
 ) -> Any:
     """Declare an endpoint that only *starts* in order: it runs beside whatever is running (A-2).
 
@@ -263,6 +298,8 @@ def concurrent_endpoint(
         function: A method, plain or async.
         explicit_response_port: As of ``endpoint``.
         idempotent: As of ``endpoint``.
+        instrument: As of ``endpoint``.
+        propagate: As of ``endpoint``.
     """
     facts = EndpointSpec(
         "",
@@ -270,6 +307,8 @@ def concurrent_endpoint(
         concurrent=True,
         explicit_port=explicit_response_port,
         idempotent=idempotent,
+        instrument=instrument,
+        propagate=propagate,
     )
     return _declared(function, facts)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import enum
 import threading
 
 from danaus.actor.future import Future
@@ -24,6 +25,14 @@ _AGENT_LIMIT_S = 5.0
 _lock = threading.Lock()
 _implicit: ImplicitHost | None = None
 _transport: Address | None = None  # None: unix sockets
+
+
+class ChannelTransport(enum.Enum):
+    """How this program and its host talk, in Monarch's words; encryption is no choice (W-2)."""
+
+    Unix = "unix"
+    TcpWithLocalhost = "tcp"
+    TcpWithHostname = TcpWithLocalhost  # its host is on this machine: the loopback does
 
 
 class ImplicitHost:
@@ -79,7 +88,7 @@ def this_host() -> HostMesh:
         return HostMesh(Extent(("hosts",), (1,)).region(), (_implicit.host,))
 
 
-def enable_transport(transport: str) -> None:
+def enable_transport(transport: str | ChannelTransport) -> None:
     """Choose how this program and the host that it starts itself talk, before it is started.
 
     Args:
@@ -92,6 +101,8 @@ def enable_transport(transport: str) -> None:
         AddressRefused: It is no address.
     """
     global _transport
+    if isinstance(transport, ChannelTransport):
+        transport = transport.value
     with _lock:
         if _implicit is not None:
             raise ConfigError(
@@ -115,8 +126,12 @@ def this_proc() -> ProcMesh:
     )
 
 
-def shutdown_context() -> Future[None]:
+def shutdown_context(host_timeout: float | None = None) -> Future[None]:
     """Stop everything that this program owns, then the runtime itself; safe to call twice.
+
+    Args:
+        host_timeout: Seconds that processes have to end by themselves; None: as they are stopped
+            otherwise.
 
     Returns:
         A future that is settled: all is over when this returns.
@@ -127,7 +142,7 @@ def shutdown_context() -> Future[None]:
         runtime = take_runtime()
         try:
             if runtime is not None:
-                runtime.shut_down(_SHUTDOWN_LIMIT_S)
+                runtime.shut_down(_SHUTDOWN_LIMIT_S, host_timeout)
         finally:
             if implicit is not None:
                 implicit.close()

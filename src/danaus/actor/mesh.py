@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from danaus.actor.binding import wanted_binding
 from danaus.actor.columns import table
+from danaus.actor.doing import Doing
 from danaus.actor.future import Future
 from danaus.actor.host_endings import StopTerms, shut_down_hosts, stop_procs_on
 from danaus.actor.identity import HostRef, ProcessRef, check_name, process_id
@@ -175,7 +176,7 @@ class HostMesh(Mesh):
         runtime.io.post(lambda: stop_procs_on(runtime, here, shut_down, terms=terms))
         return ended
 
-    def sync_workspace(self, folder: Path | str) -> Future[Synced]:
+    def sync_workspace(self, folder: Path | str) -> Doing[Synced]:
         """Bring a folder of code to these hosts: processes that start later import from it first.
 
         Args:

@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, Self, TypeVar, overload
 
 from danaus.actor.actor_mesh import ActorMesh, public_refs, stop_owned
 from danaus.actor.columns import table
+from danaus.actor.doing import Doing
 from danaus.actor.endpoints import Actor
 from danaus.actor.future import Future
 from danaus.actor.holdings import WorkspaceHeld
@@ -176,7 +177,7 @@ class Procs(Mesh):
         stream_to_client: bool = True,
         aggregate_window_sec: float | None = None,
         level: int | None = None,
-    ) -> Future[None]:
+    ) -> Doing[None]:
         """Have the last lines of the processes, and those that follow, shown here, or no longer.
 
         Args:
@@ -187,11 +188,12 @@ class Procs(Mesh):
                 it alone.
 
         Returns:
-            A future that is settled once they were told; it need not be waited for.
+            A future that is settled once they were told; it need not be waited for, and
+            ``asyncio.run`` takes it.
         """
         owned, runtime = self._mine("logging_option"), get_runtime()
         window_s = (aggregate_window_sec or 0.0) if stream_to_client else -1.0
-        told: Future[None] = Future(f"{self.name} to show what it writes")
+        told: Doing[None] = Doing(f"{self.name} to show what it writes")
 
         def tell() -> None:
             runtime.show_logs(owned, window_s, level)
@@ -200,7 +202,7 @@ class Procs(Mesh):
         runtime.io.post(tell)
         return told
 
-    def sync_workspace(self, folder: Path | str, *, auto_reload: bool = True) -> Future[Synced]:
+    def sync_workspace(self, folder: Path | str, *, auto_reload: bool = True) -> Doing[Synced]:
         """Bring a folder of code to these processes and their hosts, only what has changed.
 
         Files are known by their content; a host is sent what it never had, over the connections

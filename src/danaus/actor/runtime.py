@@ -367,11 +367,22 @@ class Runtime:
                     tuple(ProcessName(job, ref.process_id) for ref in mesh.refs), left
                 )
 
-    def shut_down(self, limit_s: float) -> None:
-        """Stop what lives here and what is owned here, then all threads; not from one of them."""
+    def shut_down(self, limit_s: float, grace_s: float | None = None) -> None:
+        """Stop what lives here and what is owned here, then all threads; not from one of them.
+
+        Args:
+            limit_s: After so many seconds nothing is waited for any more.
+            grace_s: Seconds that processes have to end by themselves; None: as their meshes say.
+        """
         finished = threading.Event()
-        leave = functools.partial(self.supervisor.leave, finished.set)
-        self.io.post(self._hosting.stop_all, leave, self._stop_reason)
+
+        def stop() -> None:
+            for mesh in self.supervisor.owned_procs():
+                mesh.grace_s = mesh.grace_s if grace_s is None else grace_s
+            leave = functools.partial(self.supervisor.leave, finished.set)
+            self._hosting.stop_all(leave, self._stop_reason)
+
+        self.io.post(stop)
         finished.wait(limit_s)
         with contextlib.suppress(TimeoutError, ChannelClosed):
             self.io.run(self.connections.leave_all(), _LEAVE_LIMIT_S)

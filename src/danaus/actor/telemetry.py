@@ -11,7 +11,7 @@ import functools
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, ParamSpec, Protocol, TypeVar, cast, overload
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -85,11 +85,30 @@ def span(name: str, attributes: Attributes | None = None) -> contextlib.Abstract
     return cast("contextlib.AbstractContextManager[Any]", started)
 
 
-def traced(function: Callable[P, R]) -> Callable[P, R]:
-    """Make each call of a function a span, called as the function is, plain or async."""
+@overload
+def traced(function: Callable[P, R], /) -> Callable[P, R]: ...
+
+
+@overload
+def traced(*, name: str) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+
+
+def traced(function: Callable[..., Any] | None = None, *, name: str = "") -> Any:
+    """Make each call of a function a span, called as the function is, plain or async.
+
+    Args:
+        function: The function; None: used as ``@traced(name=...)``.
+        name: Of the spans; empty: as the function is called.
+    """
+    if function is None:
+        return lambda given: _traced(given, name)
+    return _traced(function, name)
+
+
+def _traced(function: Callable[P, R], name: str) -> Callable[P, R]:
     if _opentelemetry("trace") is None:
         return function
-    name = function.__qualname__
+    name = name or function.__qualname__
     if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from danaus.actor.attempt import Attempt
+from danaus.actor.doing import Doing
 from danaus.actor.endpoints import Actor, endpoint
-from danaus.actor.future import Future
 from danaus.actor.identity import ProcessRef, host_name
 from danaus.actor.process_runtime import context
 from danaus.actor.value_mesh import ValueMesh
@@ -136,9 +136,9 @@ def _part(workspace: Workspace, digests: set[str]) -> Workspace:
     return Workspace(workspace.files, {each: workspace.contents[each] for each in digests})
 
 
-def in_background(work: Callable[[], Synced], what: str) -> Future[Synced]:
+def in_background(work: Callable[[], Synced], what: str) -> Doing[Synced]:
     """Return a future of what ``work`` returns, on a thread of its own, as whoever runs now."""
-    future: Future[Synced] = Future(what)
+    future: Doing[Synced] = Doing(what)
 
     def run() -> None:
         with Attempt() as attempt:

@@ -61,7 +61,7 @@ def worst(raised: Exception) -> Exception:
 
 def in_words(error: DanausError) -> str:
     """Return an error in one line: the process's log has the rest."""
-    words = error.exception if isinstance(error, ActorError) else str(error)
+    words = error.raised if isinstance(error, ActorError) else str(error)
     return words.partition("\n")[0]
 
 

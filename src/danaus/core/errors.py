@@ -139,9 +139,8 @@ class Diverged(DanausError):
     def message(self) -> str:
         who = ", ".join(f"{name} has {value}" for name, value in sorted(self.fingerprints.items()))
         reason = self.reason or f"replicas disagree about the state after step {self.step}"
-        return (
-            f"{reason}: {who}; test these hosts' memory and devices, then resume from a checkpoint"
-        )
+        to_do = "test these hosts' memory and devices, then resume from a checkpoint"
+        return f"{reason}: {who}; {to_do}"
 
 
 @dataclass(eq=False)
@@ -286,16 +285,17 @@ class ServiceLost(DanausError):
 
 @dataclass(eq=False)
 class ActorError(DanausError):
-    """An endpoint raised.  ``__cause__`` is the original exception where it could be pickled."""
+    """An endpoint raised.  ``exception``, its cause, is what, where that could be pickled."""
 
     scope: ClassVar[Scope] = Scope.CALL
     actor: str
     endpoint: str
-    exception: str
+    raised: str
     remote_traceback: str
+    exception = BaseException.__cause__  # by Monarch's name
 
     def message(self) -> str:
-        return f"{self.actor}.{self.endpoint} raised {self.exception}\n{self.remote_traceback}"
+        return f"{self.actor}.{self.endpoint} raised {self.raised}\n{self.remote_traceback}"
 
 
 @dataclass(eq=False)

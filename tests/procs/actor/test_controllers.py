@@ -9,6 +9,7 @@ import pytest
 from danaus.actor import (
     Actor,
     ActorError,
+    ChannelTransport,
     concurrent_endpoint,
     context,
     debug_controller,
@@ -145,16 +146,16 @@ def no_context():
     enable_transport("unix")
 
 
-@pytest.mark.parametrize("transport", ["tcp", "tcp://127.0.0.1:0", "ipc"])
+@pytest.mark.parametrize("transport", ["tcp", "tcp://127.0.0.1:0", ChannelTransport.Unix])
 def test_the_transport_is_chosen_before_the_host_is_there(no_context, transport):
     enable_transport(transport)
     asker = this_host().spawn_procs({"gpus": 2}).spawn("asker", Asker)
     names = asker.who.call().get(LIMIT_S).values()
     assert [(name, rank) for name, rank, _ in names] == [("asker", 0), ("asker", 1)]
-    scheme = "unix" if transport == "ipc" else "tcp"
+    scheme = "unix" if transport is ChannelTransport.Unix else "tcp"
     assert this_host().hosts[0].agent_address.startswith(f"{scheme}:")
     with pytest.raises(ConfigError, match="cannot be changed any more"):
-        enable_transport("unix")
+        enable_transport("ipc")
 
 
 def test_a_transport_that_is_none_is_refused():

@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from danaus.actor import get_meter, span, telemetry, traced
+from danaus.actor import Actor, endpoint, get_meter, span, telemetry, traced
 
 
 @pytest.fixture(scope="module")
@@ -74,11 +74,43 @@ def test_functions_and_blocks_are_spans(spans):
     assert outer.parent.span_id == outermost.context.span_id
 
 
+def test_calls_of_an_endpoint_are_spans_where_that_is_asked_for(spans):
+    class Measured(Actor):
+        @endpoint(instrument=True, propagate=lambda k: k)
+        async def seen(self, k: int) -> int:
+            return k
+
+        @endpoint
+        def unseen(self, k: int) -> int:
+            return k
+
+    spans.clear()
+    seen, unseen = Measured.__endpoints__["seen"], Measured.__endpoints__["unseen"]
+    assert asyncio.run(seen.function(Measured(), 3)) == 3
+    assert unseen.function(Measured(), 4) == 4
+    assert [each.name.rpartition(".")[2] for each in spans.get_finished_spans()] == ["seen"]
+    assert seen.is_async
+    assert seen.propagate(5) == 5
+    with pytest.raises(TypeError, match="seen"):
+        seen.check((), {})
+
+
+def test_a_span_has_the_name_that_it_is_given(spans):
+    @traced(name="counting")
+    def counted() -> int:
+        return 1
+
+    spans.clear()
+    assert counted() == 1
+    assert [each.name for each in spans.get_finished_spans()] == ["counting"]
+
+
 def test_without_opentelemetry_nothing_is_in_the_way(without):
     def plain() -> int:
         return 1
 
     assert traced(plain) is plain
+    assert traced(name="named")(plain) is plain
     assert span("a") is span("b")
     with span("a"), span("b"):
         counter = get_meter().create_counter("calls")
