@@ -27,6 +27,7 @@ from danaus.collectives.lane import (
 from danaus.collectives.meeting import GroupHello, MeetingPoint, pack_hello
 from danaus.core.clock import Deadline
 from danaus.core.errors import DeadlinePassed, FrameDamaged, PeerLost, StaleQuorum
+from danaus.core.nudge import Nudge
 from danaus.wire.address import Address
 from danaus.wire.secret import Secret
 from danaus.wire.stream import Stream
@@ -104,7 +105,7 @@ class Forming:
         rendezvous: Who meets.
         secret: The job's secret.
         meeting: Where peers that dial us arrive.
-        nudge: Descriptor that becomes readable when a peer arrived or the group was aborted.
+        nudge: Becomes readable when a peer arrived or the group was aborted.
         check: Called after each nudge; clears it, and raises to end the forming.
 
     Attributes:
@@ -117,7 +118,7 @@ class Forming:
         secret: Secret,
         meeting: MeetingPoint,
         *,
-        nudge: int,
+        nudge: Nudge,
         check: Callable[[], None],
     ) -> None:
         self._rendezvous, self._secret, self._meeting = rendezvous, secret, meeting

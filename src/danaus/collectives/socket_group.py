@@ -13,7 +13,6 @@ Invariants:
 
 from __future__ import annotations
 
-import os
 import select
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -42,6 +41,7 @@ from danaus.core.errors import (
     ExchangeAborted,
     PeerLost,
 )
+from danaus.core.nudge import Nudge
 from danaus.wire.secret import Secret
 
 _BREAKING = (PeerLost, DeadlinePassed, ExchangeAborted)
@@ -86,11 +86,11 @@ class SocketGroup:
         self._closed = False
         self.unreached: frozenset[str] = frozenset()
         """Members that could not be dialled when the group was to be formed."""
-        self._nudge = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._nudge = Nudge()
         try:
             meeting.open(rendezvous.epoch, rendezvous.me, self._wake)
         except BaseException:
-            os.close(self._nudge)
+            self._nudge.close()
             raise
 
     # -- facts --------------------------------------------------------------------------------
@@ -363,14 +363,13 @@ class SocketGroup:
         with self._in_use, self._lock:
             if not self._closed:
                 self._closed = True
-                os.close(self._nudge)
+                self._nudge.close()
                 for lane in self._lanes.values():
                     lane.close()
 
     def _wake(self) -> None:
         with self._lock:
-            if not self._closed:
-                os.eventfd_write(self._nudge, 1)
+            self._nudge.give()
 
     def _check(self) -> None:
         """Raise if the group is broken."""
@@ -383,10 +382,7 @@ class SocketGroup:
         with self._lock:
             if self._broken is not None:
                 raise self._broken
-            try:
-                os.eventfd_read(self._nudge)
-            except BlockingIOError:
-                pass  # nobody nudged
+            self._nudge.take()
 
     def _break(self, error: DanausError) -> DanausError:
         """Make ``error`` the end of this group, unless it has one; return the one it has."""

@@ -11,7 +11,6 @@ Invariants:
 
 from __future__ import annotations
 
-import os
 import select
 import threading
 from collections.abc import Callable, Collection, Mapping
@@ -23,6 +22,7 @@ from danaus.collectives.lane import Header, Kind, Lane, Outgoing, pack_message
 from danaus.collectives.meeting import HelloSource
 from danaus.core.clock import Clock, MonotonicClock
 from danaus.core.errors import FrameDamaged, InternalError, PeerLost
+from danaus.core.nudge import Nudge
 from danaus.ft.manifest import HELLO_PREFIX, Manifest, Wanted, pack_manifest, unpack_hello
 from danaus.ft.snapshot import Snapshot, SnapshotRoom
 from danaus.ft.step_log import LoggedStep, StepLog
@@ -102,7 +102,7 @@ class StateServer:
         self._room = SnapshotRoom(room_bytes)
         self.log = StepLog(self._room)
         self._lock = threading.Lock()  # guards what follows
-        self._nudge = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # -1: the thread has ended
+        self._nudge = Nudge()  # closed: the thread has ended
         self._snapshots: dict[int, Snapshot] = {}
         self._ended: list[Snapshot] = []
         self._newest = -1
@@ -214,10 +214,7 @@ class StateServer:
 
     def _wake(self) -> bool:
         """Have the thread look, under the lock; return False where it has ended."""
-        if self._nudge < 0:
-            return False
-        os.eventfd_write(self._nudge, 1)
-        return True
+        return self._nudge.give()
 
     # -- on the thread ------------------------------------------------------------------------
 
@@ -241,15 +238,14 @@ class StateServer:
         while not self._closed:
             limit_ms = self._turn(poller)
             for fd, event in poller.poll(limit_ms):
-                if fd == self._nudge:
-                    os.eventfd_read(self._nudge)
+                if fd == self._nudge.fileno():
+                    self._nudge.take()
                 elif fd in self._learners:
                     self._serve(self._learners[fd], event, poller)
         for learner in list(self._learners.values()):
             self._drop(learner, poller)
         with self._lock:
-            os.close(self._nudge)
-            self._nudge = -1
+            self._nudge.close()
         self._let_go(poller)
         for stream, _, _ in self._arrived:
             stream.close()

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 import select
 import threading
 from collections import deque
@@ -33,6 +32,7 @@ from danaus.core.errors import (
     StaleQuorum,
     TransferFailed,
 )
+from danaus.core.nudge import Nudge
 from danaus.ft.donor import MOST_BYTES, MOST_CHUNKS, Donor
 from danaus.ft.manifest import Chunk, Manifest, TensorFacts, Wanted, cut, difference, facts_of
 from danaus.wire.address import Address
@@ -108,7 +108,7 @@ class Fetch:
         self._stale: dict[str, StaleQuorum] = {}
         self._cancelled = ""
         self._lock = threading.Lock()  # guards the nudge's life
-        self._nudge = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._nudge = Nudge()
 
     def _furnish(self, into: Mapping[str, Tensor]) -> None:
         """Take note of where the bytes go."""
@@ -126,8 +126,7 @@ class Fetch:
         """Let ``run`` end with ``ExchangeAborted``; from any thread, at any time."""
         with self._lock:
             self._cancelled = reason
-            if self._nudge >= 0:
-                os.eventfd_write(self._nudge, 1)
+            self._nudge.give()
 
     def run(self, deadline: Deadline) -> FetchReport:
         """Fetch what is wanted.
@@ -151,8 +150,7 @@ class Fetch:
             for donor in self._donors:
                 donor.close()
             with self._lock:
-                os.close(self._nudge)
-                self._nudge = -1
+                self._nudge.close()
         for target, buffer in zip(self._targets, self._buffers, strict=True):
             if target is not buffer:
                 target.copy_(buffer)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import select
 import threading
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from dataclasses import dataclass
 
 from danaus.core.clock import Clock, Deadline, MonotonicClock
 from danaus.core.errors import ChannelClosed, DanausError, DeadlinePassed
+from danaus.core.nudge import Nudge
 from danaus.wire import sockets
 from danaus.wire.address import Address
 from danaus.wire.opening import Accepting
@@ -90,7 +90,7 @@ class PeerListener:
         self._handshake_limit_s = handshake_limit_s
         self._unclaimed_limit_s = unclaimed_limit_s
         self._clock: Clock = MonotonicClock()
-        self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._nudge = Nudge()
         self._unproven: dict[int, _Unproven] = {}  # by descriptor
         self._condition = threading.Condition()  # guards what follows
         self._unclaimed: list[_Unclaimed] = []
@@ -98,7 +98,7 @@ class PeerListener:
         self._closed = False
         self._poller = select.poll()
         self._poller.register(self._bound.sock, select.POLLIN)
-        self._poller.register(self._wake_fd, select.POLLIN)
+        self._poller.register(self._nudge, select.POLLIN)
         self._thread = threading.Thread(
             target=self._run, name=f"danaus peers at {self.address}", daemon=True
         )
@@ -156,7 +156,7 @@ class PeerListener:
             closed_before, self._closed = self._closed, True
             self._condition.notify_all()
             if not closed_before:
-                os.eventfd_write(self._wake_fd, 1)
+                self._nudge.give()
         if threading.current_thread() is not self._thread:
             self._thread.join(_END_LIMIT_S)
 
@@ -255,4 +255,4 @@ class PeerListener:
             each.stream.close()
         self._unproven.clear()
         with self._condition:
-            os.close(self._wake_fd)
+            self._nudge.close()
