@@ -49,8 +49,6 @@ MAY_NAME_PROC = {
     "core/proc_root.py": "owns it",
     "platform/cpu.py": "asks Python where it is not there",
     "wire/address.py": "has no IPv6 address of an interface where it is not there",
-    "wire/position.py": "names memory that another process opens",
-    "wire/tls.py": "names memory that OpenSSL reads",
 }
 NEEDS_LINUX = ("testing/", "app/lab", "app/chaos", "app/campaign", "app/bench", "app/soak")
 MAY_CATCH_ALL = 3

@@ -42,11 +42,18 @@ def remove_leftovers(settings: AgentSettings) -> None:
 
 
 def new_block(path: str) -> tuple[PositionBlock, str]:
-    """Return a block and where a worker opens it: at ``path``, unless the disk is full."""
+    """Return a block and where a worker opens it: at ``path``, unless the disk is full.
+
+    Raises:
+        OSError: It is, and this system has no other place.
+    """
     try:
         return PositionBlock.create(path), path
-    except OSError:
-        block = PositionBlock.create_in_memory()
+    except OSError as full:
+        try:
+            block = PositionBlock.create_in_memory()
+        except OSError:
+            raise full from None
         return block, block.path
 
 

@@ -142,8 +142,9 @@ def parse_list(text: str) -> tuple[int, ...]:
 
 def read_topology(folder: Path = _NODES) -> Topology:
     """Return the CPUs that this process may use; a machine that tells no nodes is one node."""
-    binds = hasattr(os, "sched_getaffinity")
-    allowed = os.sched_getaffinity(0) if binds else set(range(os.cpu_count() or 1))
+    allowed = set(range(os.cpu_count() or 1))
+    if hasattr(os, "sched_getaffinity"):
+        allowed = os.sched_getaffinity(0)
     nodes: dict[int, tuple[int, ...]] = {}
     for path in folder.glob("node[0-9]*/cpulist"):
         try:
@@ -161,9 +162,9 @@ def bind_here(place: Place) -> None:
     Raises:
         OSError: The kernel refuses.
     """
-    if place.cpus and not hasattr(os, "sched_setaffinity"):
-        raise OSError(errno.ENOSYS, "this system binds no process to CPUs")
     if place.cpus:
+        if not hasattr(os, "sched_setaffinity"):
+            raise OSError(errno.ENOSYS, "this system binds no process to CPUs")
         os.sched_setaffinity(0, place.cpus)
     number = _SET_MEMPOLICY.get(platform.machine())
     if not place.memory_nodes or number is None:

@@ -3,9 +3,10 @@
 ``kill(pid, 0)`` succeeds on a zombie and a pid comes back after use, so a process is known by
 its pid *and* the time it was started, and its state is read.
 
-A system without ``/proc`` tells a parent of its children, and of all others only whether there is
-one of that pid.  When it was started nobody knows there, and so no process is taken for one that
-was meant but a child of this very process: its pid is nobody else's before it is reaped.
+A system without ``/proc`` tells a parent of its children (by ``waitid``), and of all others only
+whether there is one of that pid.  When it was started nobody knows there, and so no process is
+taken for one that was meant but a child of this very process: its pid is nobody else's before it is
+reaped.
 """
 
 from __future__ import annotations
@@ -63,6 +64,8 @@ def _asked(pid: int) -> ProcessStat | None:
     except ProcessLookupError:
         return None
     except PermissionError:
+        return ProcessStat(pid, "?", 0, 0, None)
+    if not hasattr(os, "waitid"):  # macOS before Python 3.13: there is no looking without taking
         return ProcessStat(pid, "?", 0, 0, None)
     how = os.WEXITED | os.WSTOPPED | os.WNOHANG | os.WNOWAIT  # looked at, not taken
     try:

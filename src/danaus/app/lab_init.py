@@ -123,7 +123,9 @@ class _Wakeups:
     """Signals as a descriptor that becomes readable."""
 
     def __init__(self) -> None:
-        self.fd, self._write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self.fd, self._write_fd = os.pipe()
+        os.set_blocking(self.fd, False)
+        os.set_blocking(self._write_fd, False)
         self.is_over = False
         signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
         for number in (signal.SIGHUP, signal.SIGCHLD):

@@ -22,6 +22,7 @@ from danaus.app.lab_init import DETACH, Known, boot_id, write_whole
 from danaus.app.lab_tools import place_of, until
 from danaus.core.clock import Deadline
 from danaus.core.errors import DeadlinePassed, SupervisionError
+from danaus.core.process_descriptor import open_process
 
 _START_S = 20.0
 _KILL_S = 20.0
@@ -48,7 +49,7 @@ class Node:
         for name in ("pid", "running.json", "wanted.json"):
             (self.folder / name).unlink(missing_ok=True)
         more = () if hosts_file is None else (str(hosts_file),)
-        read_fd, self._lifeline = os.pipe2(os.O_CLOEXEC)
+        read_fd, self._lifeline = os.pipe()
         try:
             with (self.folder / "log").open("ab") as log:
                 self._starter = subprocess.Popen(
@@ -117,16 +118,16 @@ class Node:
         """
         found = self._find()
         if found is not None:
-            pidfd = _pidfd(found[0])
+            descriptor = _descriptor(found[0])
             try:
-                if kill_exactly(*found) and pidfd is not None:
+                if kill_exactly(*found) and descriptor is not None:
                     poll = select.poll()
-                    poll.register(pidfd, select.POLLIN)
+                    poll.register(descriptor, select.POLLIN)
                     if not poll.poll(_KILL_S * 1000):
                         raise DeadlinePassed(f"{self.name} to end after SIGKILL", _KILL_S)
             finally:
-                if pidfd is not None:
-                    os.close(pidfd)
+                if descriptor is not None:
+                    os.close(descriptor)
         self.let_go()
 
     @property
@@ -257,8 +258,8 @@ def _if_alive(pid: int, started: int) -> tuple[int, int] | None:
     return (pid, started) if alive else None
 
 
-def _pidfd(pid: int) -> int | None:
+def _descriptor(pid: int) -> int | None:
     try:
-        return os.pidfd_open(pid)
+        return open_process(pid)
     except ProcessLookupError:
         return None

@@ -79,7 +79,9 @@ def _machine() -> Iterator[Finding]:
         mend="" if linux else "use Linux (a container or a virtual machine will do)",
         needed=True,
     )
-    cores = len(os.sched_getaffinity(0)) if linux else os.cpu_count() or 1
+    cores = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        cores = len(os.sched_getaffinity(0))
     yield Finding("processors", f"{cores} for this process")
     free = shutil.disk_usage(Path.cwd()).free
     yield Finding("disk", f"{free / 1e9:.1f} GB free here, temporary files in {_temporary()}")

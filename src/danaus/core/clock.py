@@ -33,7 +33,9 @@ class BootClock:
     """The machine's monotonic clock that goes on while the machine sleeps."""
 
     def now(self) -> float:
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
+        # Elsewhere (macOS) it is CLOCK_MONOTONIC that goes on, and no other.
+        clock = time.CLOCK_BOOTTIME if hasattr(time, "CLOCK_BOOTTIME") else time.CLOCK_MONOTONIC
+        return time.clock_gettime(clock)
 
 
 @functools.cache

@@ -11,7 +11,6 @@ import select
 import signal
 from typing import Any
 
-_HAS_PIDFD = hasattr(os, "pidfd_open")
 _kernel: Any = select  # whose types are those of the machine that the types are checked on
 
 
@@ -19,11 +18,13 @@ def open_process(pid: int) -> int:
     """Return a descriptor of a living process, which the caller closes; a poll tells of its end.
 
     Raises:
-        ProcessLookupError: There is no such process.
+        ProcessLookupError: There is no such process; without pidfd, also that it has ended and
+            nobody has asked for its status.
         OSError: No descriptor is free.
     """
-    if _HAS_PIDFD:
-        return os.pidfd_open(pid)
+    if hasattr(os, "pidfd_open"):
+        descriptor: int = os.pidfd_open(pid)
+        return descriptor
     with _kernel.kqueue() as queue:
         ended = (_kernel.KQ_FILTER_PROC, _kernel.KQ_EV_ADD, _kernel.KQ_NOTE_EXIT)
         queue.control([_kernel.kevent(pid, *ended)], 0)
@@ -37,7 +38,7 @@ def signal_process(descriptor: int, pid: int, number: int) -> None:
         ProcessLookupError: It has ended.
         OSError: It may not be signalled.
     """
-    if _HAS_PIDFD:
+    if hasattr(signal, "pidfd_send_signal"):
         signal.pidfd_send_signal(descriptor, number)
         return
     # Between the look and the signal another may get the pid: such a kernel has nothing better.

@@ -23,6 +23,7 @@ from danaus.actor.mesh import HostMesh
 from danaus.actor.pid_registry import PidRegistry
 from danaus.actor.procfs import read_stat
 from danaus.core.clock import Deadline
+from danaus.core.process_descriptor import open_process, signal_process
 from danaus.job.local import LocalJob
 from danaus.wire.address import Address
 
@@ -34,7 +35,7 @@ class Watched:
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        self._fd = os.pidfd_open(pid)
+        self._fd = open_process(pid)
 
     def ends_within(self, limit_s: float) -> bool:
         """Wait for the end; tell whether it came."""
@@ -44,7 +45,7 @@ class Watched:
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal."""
-        signal.pidfd_send_signal(self._fd, number)
+        signal_process(self._fd, self.pid, number)
 
     def close(self) -> None:
         """Let go of the descriptor."""

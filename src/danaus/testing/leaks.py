@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from danaus.core.clock import Deadline
+from danaus.core.process_descriptor import open_process
 
 MARK = "DANAUS_LEAK_CHECK"
 """The environment variable by which started processes are recognised."""
@@ -149,7 +150,7 @@ def _open_files() -> Iterator[tuple[int, str]]:
 
 def _wait_for_exit(pid: int, deadline: Deadline) -> None:
     try:
-        descriptor = os.pidfd_open(pid)
+        descriptor = open_process(pid)
     except OSError:
         return
     try:

@@ -14,13 +14,14 @@ import ipaddress
 import os
 import socket
 import struct
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from danaus.core.errors import AddressRefused
 
-UNIX_PATH_LIMIT_BYTES = 107
+UNIX_PATH_LIMIT_BYTES = 107 if sys.platform == "linux" else 103
 _SIOCGIFADDR = 0x8915
 
 

@@ -3,10 +3,11 @@
 Owns ``Lender``, the sending end, ``Borrower``, the receiving end, ``Loans``, both of one end of a
 session, and the memory between them.  How a descriptor travels is ``stream``'s work.
 
-A segment is memory without a name (``memfd``): it goes with the last process that maps it,
-however that ends.  It cannot shrink or grow.  While it is lent its lender does not write to it;
-the borrower may.  Once nothing of the borrower's refers to it any more it goes back, and is lent
-again: what costs most in fresh memory is that the kernel clears it.
+A segment is memory without a name (``core.unnamed_memory``): it goes with the last process that
+maps it, however that ends.  It cannot shrink or grow: where a system has no such memory nothing is
+lent, and large buffers take the socket like others.  While it is lent its lender does not write to
+it; the borrower may.  Once nothing of the borrower's refers to it any more it goes back, and is
+lent again: what costs most in fresh memory is that the kernel clears it.
 
 Invariants:
     A buffer is in its segment before ``lend`` returns: the owner may write to it at once.
@@ -18,7 +19,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
-import fcntl
 import itertools
 import mmap
 import os
@@ -30,7 +30,9 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from danaus.core.errors import FrameDamaged
+from danaus.core.unnamed_memory import keeps_its_size, unnamed_memory
 from danaus.wire.frame import Buffer, Kind, flat
+from danaus.wire.memory import ask_for_huge_pages
 
 LEND_BYTES = 256 * 1024
 """From here on a segment beats the socket."""
@@ -38,7 +40,6 @@ _MOST_LENT = 64  # a process has few descriptors
 _MOST_MAPPED_BYTES = 256 << 20
 _GRAIN_BYTES = 2 << 20  # a huge page
 _COPY_BYTES = 4 << 20  # other threads may run after so many
-_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
 class Lent(msgspec.Struct, frozen=True, array_like=True):
@@ -74,15 +75,17 @@ Part = Buffer | Loan
 
 
 class Segment:
-    """Shared memory, as its maker has it."""
+    """Shared memory, as its maker has it.
+
+    Raises:
+        OSError: None is to be had.
+    """
 
     def __init__(self, number: int, total: int) -> None:
         self.number, self.total = number, total
         self.is_known = False  # its descriptor was sent
-        self.fd = os.memfd_create("danaus-lent", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        self.fd = unnamed_memory("danaus-lent", total)
         try:
-            os.ftruncate(self.fd, total)
-            fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _SEALS)
             self._map = _mapped(self.fd, total)
         except OSError:
             os.close(self.fd)
@@ -104,8 +107,7 @@ class Segment:
 
 def _mapped(fd: int, total: int) -> mmap.mmap:
     found = mmap.mmap(fd, total)
-    with contextlib.suppress(OSError):  # huge pages: where the kernel has them
-        found.madvise(mmap.MADV_HUGEPAGE)
+    ask_for_huge_pages(found)
     return found
 
 
@@ -241,8 +243,7 @@ class Borrower:
     def _learn(self, lent: Lent, fd: int) -> None:
         try:
             if lent.segment not in self._maps:
-                seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
-                if os.fstat(fd).st_size < lent.total or seals & _SEALS != _SEALS:
+                if os.fstat(fd).st_size < lent.total or not keeps_its_size(fd):
                     raise FrameDamaged(self._peer, "it lends what could shrink")
                 self._maps[lent.segment] = _mapped(fd, lent.total)
         except OSError as error:

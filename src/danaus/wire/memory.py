@@ -48,6 +48,12 @@ def _taken(size: int) -> mmap.mmap | None:
 
 def _fresh(size: int) -> mmap.mmap:
     mapped = mmap.mmap(-1, -(-size // _GRAIN_BYTES) * _GRAIN_BYTES)
-    with contextlib.suppress(OSError):  # huge pages: where the kernel has them
-        mapped.madvise(mmap.MADV_HUGEPAGE)
+    ask_for_huge_pages(mapped)
     return mapped
+
+
+def ask_for_huge_pages(mapped: mmap.mmap) -> None:
+    """Have the kernel use huge pages for this memory, if it has any."""
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):
+            mapped.madvise(mmap.MADV_HUGEPAGE)

@@ -12,22 +12,25 @@ checksum and a number, and the valid one with the highest number counts.
 from __future__ import annotations
 
 import enum
+import errno
 import mmap
 import os
 import struct
 import threading
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import xxhash
 
+from danaus.core import proc_root
 from danaus.core.errors import ConfigError
+from danaus.core.unnamed_memory import unnamed_memory
 
 _FACTS = struct.Struct("<QQqIIq")  # number, moves, step, phase, for siblings, collective
 _CHECK = struct.Struct("<Q")
 _SLOT_BYTES = 64
 _BLOCK_BYTES = 2 * _SLOT_BYTES
 _TRIES = 100
-_IN_MEMORY = "/proc/"
 
 
 class Phase(enum.IntEnum):
@@ -99,9 +102,14 @@ class PositionBlock:
 
     @classmethod
     def create_in_memory(cls) -> PositionBlock:
-        """Make a block without a file, where a full disk has no room for one; see ``path``."""
-        fd = os.memfd_create("danaus-position", os.MFD_CLOEXEC)
-        os.truncate(fd, _BLOCK_BYTES)
+        """Make a block without a file, where a full disk has no room for one; see ``path``.
+
+        Raises:
+            OSError: This system has no memory that others open by a path.
+        """
+        if not proc_root.is_there():
+            raise OSError(errno.ENOSYS, "this system has no paths to memory")
+        fd = unnamed_memory("danaus-position", _BLOCK_BYTES)
         block = cls(mmap.mmap(fd, _BLOCK_BYTES), fd)
         block.write(0, Phase.START, 0)
         return block
@@ -109,7 +117,7 @@ class PositionBlock:
     @property
     def path(self) -> str:
         """Where other processes open a block made in memory, until it is closed; else empty."""
-        return f"/proc/{os.getpid()}/fd/{self._fd}" if self._fd >= 0 else ""
+        return str(proc_root.ROOT / f"{os.getpid()}/fd/{self._fd}") if self._fd >= 0 else ""
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> PositionBlock:
@@ -119,7 +127,8 @@ class PositionBlock:
             ConfigError: There is none at ``path``.
         """
         try:
-            follow = 0 if os.fspath(path).startswith(_IN_MEMORY) else os.O_NOFOLLOW
+            in_memory = Path(path).is_relative_to(proc_root.ROOT)
+            follow = 0 if in_memory else os.O_NOFOLLOW
             fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | follow)
         except OSError as error:
             raise ConfigError(

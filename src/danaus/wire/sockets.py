@@ -19,10 +19,14 @@ from danaus.core.errors import AddressRefused
 from danaus.wire.address import Address
 
 BACKLOG = 4096
-_KEEPALIVE_IDLE_S = 10
-_KEEPALIVE_EVERY_S = 5
-_KEEPALIVE_TRIES = 3
-_UNACKNOWLEDGED_LIMIT_S = 60.0
+# Of a connection between machines, as far as a system has them.
+_BETWEEN_MACHINES = (
+    ("TCP_KEEPIDLE", 10),  # seconds of quiet before the first question
+    ("TCP_KEEPALIVE", 10),  # the same, as macOS calls it
+    ("TCP_KEEPINTVL", 5),  # seconds between two questions
+    ("TCP_KEEPCNT", 3),  # questions without an answer
+    ("TCP_USER_TIMEOUT", 60_000),  # milliseconds for which bytes go unacknowledged
+)
 
 SockAddr = str | tuple[str, int] | tuple[str, int, int, int]
 
@@ -121,20 +125,21 @@ def tune(sock: socket.socket) -> None:
         if is_local(peer_of(sock)):
             return
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_IDLE_S)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _KEEPALIVE_EVERY_S)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _KEEPALIVE_TRIES)
-    limit_ms = int(1000 * _UNACKNOWLEDGED_LIMIT_S)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, limit_ms)
+    for name, value in _BETWEEN_MACHINES:
+        option = getattr(socket, name, None)
+        if option is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def peer_name(sock: socket.socket) -> str:
     """Return the other end's address in words, with its process where the kernel knows it."""
     try:
         if sock.family == socket.AF_UNIX:
+            path = sock.getpeername() or sock.getsockname()
+            if not hasattr(socket, "SO_PEERCRED"):
+                return f"unix:{path}"
             raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
             pid = struct.unpack("iII", raw)[0]
-            path = sock.getpeername() or sock.getsockname()
             return f"unix:{path} (pid {pid})"
         host, port = sock.getpeername()[:2]
         return str(Address.tcp(host, port))
@@ -179,12 +184,12 @@ class BoundSocket:
 
     def _bind(self, address: Address, endpoint: Endpoint) -> None:
         if address.scheme == "unix":
-            # On Linux the socket file gets the mode that the socket has: never open to others.
-            os.fchmod(self.sock.fileno(), 0o600)
             _clear_stale(address)
         else:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.sock.bind(endpoint.sockaddr)
+        if address.scheme == "unix":
+            os.chmod(address.path, 0o600)  # nobody gets in before it is listened on
 
     def accept(self) -> socket.socket | None:
         """Return a waiting connection, non-blocking and tuned, or None when there is none.

@@ -40,7 +40,7 @@ Buffers = Sequence[Buffer] | deque[Buffer]
 _IOVECS = 64
 MOST_FDS = 64
 _FDS_SPACE = socket.CMSG_SPACE(MOST_FDS * 4)
-_CLOSE_ON_EXEC = socket.MSG_CMSG_CLOEXEC
+_CLOSE_ON_EXEC: int = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 _INBOUND_BYTES = 256 * 1024
 _SEAL_BYTES = 256 * 1024  # sealed at once; what the kernel does not take of it stays in memory
 _JOIN_BYTES = 16 * 1024  # a record's most: joined, a head and a small payload cost one
@@ -154,6 +154,8 @@ class UnixStream(Stream):
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 whole = array.array("i")
                 whole.frombytes(data[: len(data) - len(data) % whole.itemsize])
+                for fd in whole if not _CLOSE_ON_EXEC else ():
+                    os.set_inheritable(fd, False)
                 self.fds.extend(whole)
         return count
 

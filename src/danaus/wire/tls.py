@@ -21,10 +21,12 @@ import datetime as dt
 import functools
 import os
 import ssl
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from danaus.core.errors import ConfigError
+from danaus.core.proc_root import descriptor_path
 from danaus.wire.secret import Authority, Secret, read_private
 
 _KEY_PURPOSE = b"danaus tls key 1"
@@ -57,8 +59,8 @@ def identity(secret: Secret) -> Identity:
         _derived(secret) if secret.authority is None else _read(secret.authority)
     )
     try:
-        dials = _context(ssl.PROTOCOL_TLS_CLIENT, certificate + key, trusted)
-        accepts = _context(ssl.PROTOCOL_TLS_SERVER, certificate + key, trusted)
+        dials = _context(ssl.PROTOCOL_TLS_CLIENT, (certificate, key), trusted)
+        accepts = _context(ssl.PROTOCOL_TLS_SERVER, (certificate, key), trusted)
         shown = ssl.PEM_cert_to_DER_cert(_first(certificate))
     except (ssl.SSLError, ValueError) as error:
         raise ConfigError(
@@ -82,31 +84,43 @@ def page_context(secret: Secret) -> ssl.SSLContext:
     certificate, key, _ = _derived(secret) if secret.authority is None else _read(secret.authority)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_3
-    with _as_file(certificate + key) as path:
-        context.load_cert_chain(path)
+    _show(context, certificate, key)
     return context
 
 
-def _context(kind: int, own: bytes, trusted: bytes) -> ssl.SSLContext:
+def _context(kind: int, own: tuple[bytes, bytes], trusted: bytes) -> ssl.SSLContext:
     context = ssl.SSLContext(kind)
     context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False  # it is the job that is proven, wherever its processes are
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_verify_locations(cadata=trusted.decode("ascii"))
-    with _as_file(own) as path:
-        context.load_cert_chain(path)
+    _show(context, *own)
     return context
+
+
+def _show(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    with _as_file(certificate) as shown, _as_file(key) as private:
+        context.load_cert_chain(shown, private)
 
 
 @contextlib.contextmanager
 def _as_file(data: bytes) -> Iterator[str]:
-    """Lend a path under which OpenSSL reads ``data``: memory of this process, never a disk."""
-    fd = os.memfd_create("danaus", os.MFD_CLOEXEC)
+    """Lend a path under which OpenSSL reads ``data``, once: a pipe, so never a disk."""
+    read, write = os.pipe()
+    writer = threading.Thread(target=_pour, args=(data, write), daemon=True)
+    writer.start()  # a pipe may hold less than a long chain of certificates
     try:
-        os.write(fd, data)
-        yield f"/proc/self/fd/{fd}"
+        yield descriptor_path(read)
     finally:
-        os.close(fd)
+        os.close(read)  # ends the writer, whatever has not been read
+        writer.join()
+
+
+def _pour(data: bytes, write: int) -> None:
+    with open(write, "wb", buffering=0) as pipe, contextlib.suppress(BrokenPipeError):
+        rest = memoryview(data)
+        while rest:
+            rest = rest[pipe.write(rest) :]
 
 
 def _first(chain: bytes) -> str:

@@ -113,6 +113,26 @@ def test_nothing_is_lent_over_tcp(run: Run) -> None:
     run(work())
 
 
+def test_nothing_is_lent_where_memory_has_no_seals(
+    run: Run, short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lender, sent, fd = lent_once()
+    monkeypatch.delattr(os, "memfd_create")
+
+    async def work() -> None:
+        here, there, listener = await pair(short_dir)
+        here.send(here.lend([b"head", b"x" * LARGE]))
+        head, got = await there.receive()
+        assert (bytes(head), bytes(got)) == (b"head", b"x" * LARGE)
+        await here.close()
+        await listener.close()
+
+    run(work())
+    with pytest.raises(FrameDamaged, match="could shrink"):
+        Borrower("peer", lambda _: None).open([bytearray(p) for p in sent], fd, is_news=True)
+    lender.close()
+
+
 def lent_once():
     """Return a lender, what it sends for one large part, and its descriptor, to give away."""
     lender = Lender()

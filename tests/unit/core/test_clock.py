@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from danaus.core.clock import Deadline, MonotonicClock, time_of_day
+from danaus.core.clock import BootClock, Deadline, MonotonicClock, time_of_day
 from danaus.core.errors import DeadlinePassed
 from danaus.testing.clock import ManualClock
 
@@ -35,6 +35,13 @@ def test_the_machines_clock_never_falls():
     readings = [clock.now() for _ in range(100)]
     assert readings == sorted(readings)
     assert Deadline.after(60.0).remaining_s() > 59.0
+
+
+def test_the_clock_that_goes_on_while_a_machine_sleeps_has_another_name_elsewhere(monkeypatch):
+    for _ in ("CLOCK_BOOTTIME", "CLOCK_MONOTONIC"):
+        readings = [BootClock().now() for _ in range(100)]
+        assert readings == sorted(readings)
+        monkeypatch.delattr(time, "CLOCK_BOOTTIME", raising=False)
 
 
 def test_a_leap_of_the_steady_clock_on_purpose_leaves_the_time_that_is_written_down(monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 
 import pytest
 
@@ -41,3 +42,9 @@ def test_what_is_kept_is_bounded_and_never_much_too_large():
     assert sum(map(len, memory_module._free)) == 256 << 20
     small[:3] = b"abc"
     assert bytes(small[:3]) == b"abc"
+
+
+def test_memory_is_had_where_there_are_no_huge_pages(monkeypatch):
+    monkeypatch.delattr(mmap, "MADV_HUGEPAGE")
+    part = received_part(POOLED_BYTES)
+    part[:] = b"x" * POOLED_BYTES

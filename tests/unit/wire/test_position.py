@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from danaus.core import proc_root
 from danaus.core.errors import ConfigError
 from danaus.wire.position import Phase, Position, PositionBlock
 
@@ -53,6 +54,24 @@ def test_a_full_disk_is_an_error_when_it_is_made(
     monkeypatch.setattr(os, "pwrite", refuse)
     with pytest.raises(OSError, match="No space"):
         PositionBlock.create(tmp_path / "p")
+
+
+def test_memory_without_a_file_needs_a_system_that_has_paths_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = PositionBlock.create_in_memory()
+    agent = PositionBlock.open(worker.path)
+    worker.write(7, Phase.REDUCE, 3)
+    assert agent.read() == Position(7, Phase.REDUCE, 3, 2)
+    for block in (worker, agent):
+        block.close()
+    with monkeypatch.context() as without:
+        without.delattr(os, "memfd_create")
+        with pytest.raises(OSError, match="no memory without a name"):
+            PositionBlock.create_in_memory()
+    monkeypatch.setattr(proc_root, "ROOT", tmp_path)
+    with pytest.raises(OSError, match="no paths to memory"):
+        PositionBlock.create_in_memory()
 
 
 def test_creating_again_resets_and_opening_goes_on(tmp_path: Path) -> None:

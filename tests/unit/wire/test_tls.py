@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import ssl
+import threading
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from danaus.core.errors import ConfigError
 from danaus.wire.secret import Authority, Secret
 from danaus.wire.sockets import Endpoint, is_local
-from danaus.wire.tls import identity
+from danaus.wire.tls import _derived, identity
 
 KEY = bytes(range(32))
 
@@ -44,6 +45,23 @@ def test_no_key_touches_a_disk_and_no_descriptor_is_left(
     identity(Secret(KEY))
     assert list(tmp_path.iterdir()) == []
     assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
+def test_a_chain_that_is_longer_than_a_pipe_is_read_or_refused_all_the_same(tmp_path: Path) -> None:
+    long = b"No certificate, but words before it, as openssl writes them.\n" * 4000
+    certificate, key, _ = _derived(Secret(KEY))
+    mine = files(tmp_path)
+    (tmp_path / "key").touch(0o600)
+    (tmp_path / "key").write_bytes(key)
+    (tmp_path / "authority").write_bytes(certificate)
+    (tmp_path / "certificate").write_bytes(long + certificate)
+    assert identity(Secret(KEY, mine)).certificate == identity(Secret(KEY)).certificate
+    (tmp_path / "certificate").write_bytes(
+        certificate.replace(b"\n", b"\n****", 1) + long
+    )  # of which nobody reads the end
+    with pytest.raises(ConfigError, match="cannot be used"):
+        identity(Secret(KEY[::-1], mine))
+    assert not [each for each in threading.enumerate() if "pour" in each.name]
 
 
 def files(folder: Path) -> Authority:
