@@ -8,9 +8,9 @@ import select
 import signal
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
+from tests.procs.elsewhere import KQUEUE
 
 from danaus.core import process_descriptor
 from danaus.core.process_descriptor import open_process, signal_process
@@ -18,41 +18,12 @@ from danaus.core.process_descriptor import open_process, signal_process
 LIMIT_MS = 20_000
 
 
-class Kqueue:
-    """Holds a descriptor of the process that it is told to watch, as a kqueue of its event."""
-
-    def __init__(self):
-        self._watched = -1
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        if self._watched >= 0:
-            os.close(self._watched)
-
-    def control(self, changes, max_events):
-        ((pid, *what),) = changes
-        assert (what, max_events) == (["proc", "add", "exit"], 0)
-        self._watched = os.pidfd_open(pid)
-        return []
-
-    def fileno(self):
-        return self._watched
-
-
 @pytest.fixture(params=["pidfd", "kqueue"])
 def kernel(request, monkeypatch):
     if request.param == "kqueue":
-        stand_in = SimpleNamespace(
-            kqueue=Kqueue,
-            kevent=lambda *facts: facts,
-            KQ_FILTER_PROC="proc",
-            KQ_EV_ADD="add",
-            KQ_NOTE_EXIT="exit",
-        )
-        monkeypatch.setattr(process_descriptor, "_kernel", stand_in)
-        monkeypatch.setattr(process_descriptor, "_HAS_PIDFD", False)
+        monkeypatch.setattr(process_descriptor, "_kernel", KQUEUE)
+        monkeypatch.delattr(os, "pidfd_open")
+        monkeypatch.delattr(signal, "pidfd_send_signal")
     return request.param
 
 
@@ -88,3 +59,18 @@ def test_a_process_that_is_not_there_has_none(kernel, child):
     child.wait()
     with pytest.raises(ProcessLookupError):
         open_process(child.pid)
+
+
+def test_one_that_has_ended_has_a_descriptor_or_none_until_it_is_reaped(kernel, child):
+    held = open_process(child.pid)
+    child.kill()
+    assert has_ended(held, LIMIT_MS)
+    os.close(held)
+    if kernel == "pidfd":
+        held = open_process(child.pid)
+        assert has_ended(held, 0)
+        os.close(held)
+    else:
+        with pytest.raises(ProcessLookupError):
+            open_process(child.pid)
+    child.wait()

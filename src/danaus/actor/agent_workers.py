@@ -195,15 +195,17 @@ class WorkerTable:
     def _has_ended(self, worker: Worker) -> None:
         self._loop.remove_reader(worker.descriptor)
         stat = procfs.read_stat(worker.pid)
-        if stat is None or stat.started != worker.started:
-            # The nursery was quicker; its report is on the way, unless it has died with it.
-            self._loop.call_later(_REPORT_LIMIT_S, self._end, worker, None, "status not reported")
-        elif stat.parent == os.getpid():
+        if stat is not None and stat.started != worker.started:
+            stat = None  # another one's
+        if stat is not None and stat.parent == os.getpid():
             self._end(worker, _reap_adopted(worker.pid), "")
+        elif stat is None or stat.wait_status is None:
+            # The nursery was quicker, or nobody else is told: its report is on the way, unless it
+            # has died with it.
+            self._loop.call_later(_REPORT_LIMIT_S, self._end, worker, None, "status not reported")
         else:
             # The nursery's report is exact; it may be stopped, though, or about to die.
-            why = "" if stat.wait_status is not None else "status not reported"
-            self._loop.call_later(_REPORT_S, self._end, worker, stat.wait_status, why)
+            self._loop.call_later(_REPORT_S, self._end, worker, stat.wait_status, "")
 
     def _end(self, worker: Worker, wait_status: int | None, why: str) -> None:
         process_id = worker.spec.process_id

@@ -57,7 +57,7 @@ class HostOptions:
     bind: Address | None = None
     folder: Path | None = None
     lost_limit_s: float = 10.0
-    spawns: bool = False
+    spawns: bool = not boot.MAY_FORK
 
 
 class LocalAgent:

@@ -1,13 +1,20 @@
 """The nursery: a process that has imported the heavy modules and forks workers from itself.
 
-``python -m danaus.actor.nursery FD``, started by the host agent with one end of a packet socket.
+``python -m danaus.actor.nursery FD``, started by the host agent with one end of a pair of sockets.
 It runs no thread and no event loop, so that its forks are clean (P-6), and it is the parent of
 the workers: it reaps them and reports their status (P-1).  With the agent it dies at once, by a
-lifeline; without it the workers go on, since the agent is a subreaper and adopts them.
+lifeline; where the kernel has none for a process without threads, as soon as it sees the end of
+its socket, and its workers before it (P-4).  Without it the workers go on: where a process can be,
+the agent is a subreaper and adopts them.
+
+A process that was just made becomes a worker only after the agent can hear of it: it waits for a
+word by a pipe, which comes after the report.  If the nursery dies before, there is no such worker,
+and the agent may ask for it again.
 """
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import gc
 import importlib
@@ -24,6 +31,7 @@ from typing import NoReturn
 from danaus.actor import nursery_messages as talk
 from danaus.actor import procfs
 from danaus.actor.boot import command
+from danaus.actor.nursery_stream import READ_BYTES, Incoming, framed
 from danaus.core import proc_root
 from danaus.core.lifeline import arm_lifeline
 from danaus.core.patient_text import patient_text
@@ -32,22 +40,29 @@ from danaus.wire.secret import Secret
 
 # Whatever a worker needs in any case.
 _ALWAYS = ("cloudpickle", "uvloop", "danaus.actor.worker")
+_BEGIN = b"\1"
+NOT_BEGUN = "danaus: its nursery died before this worker began"
 
 
 class Nursery:
     """Forks on request, reports ends.
 
     Args:
-        agent: The packet socket to the host agent.
+        agent: The socket to the host agent.
     """
 
     def __init__(self, agent: socket.socket) -> None:
         self._agent = agent
-        settings = talk.to_nursery.decode(agent.recv(talk.MAX_MESSAGE_BYTES))
+        self._incoming = Incoming("the host agent")
+        self._asked: collections.deque[talk.ToNursery] = collections.deque()
+        while not self._asked:
+            if not self._receive():
+                raise SystemExit(0)
+        settings = self._asked.popleft()
         if not isinstance(settings, talk.NurserySettings):
             raise SystemExit("the first message must be the settings")
         self._settings = settings
-        arm_lifeline(settings.lifeline_fd)
+        arm_lifeline(settings.lifeline_fd, by_thread=False)
         self._secret = Secret.load(settings.secret_path)
         self._children: dict[int, tuple[int, str]] = {}  # descriptor -> pid, process id
         self._spawned: dict[int, subprocess.Popen[bytes]] = {}
@@ -69,65 +84,88 @@ class Nursery:
         self._say(talk.NurseryReady(time.monotonic() - start, proc_root.num_own_threads(), missing))
 
     def run(self) -> None:
-        """Serve until the agent is gone."""
-        while True:
-            for fd, _ in self._poll.poll():
-                if fd != self._agent.fileno():
-                    self._reap(fd)
-                elif not self._serve_request():
-                    return
+        """Serve until the agent is gone, then end the workers."""
+        with contextlib.suppress(SystemExit):  # there is nobody to talk to
+            while self._serve():
+                pass
+        self._end_workers()
 
-    def _serve_request(self) -> bool:
-        try:
-            packet = self._agent.recv(talk.MAX_MESSAGE_BYTES)
-        except ConnectionError:
-            return False
-        if not packet:
-            return False
-        message = talk.to_nursery.decode(packet)
-        if isinstance(message, talk.WorkerSpec):
-            self._fork(message)
+    def _serve(self) -> bool:
+        """Wait for what comes next and see to it; false once the agent is gone."""
+        for fd, _ in self._poll.poll(0 if self._asked else None):
+            if fd != self._agent.fileno():
+                self._reap(fd)
+            elif not self._receive():
+                return False
+        if self._asked:  # one in a turn: an end does not wait for many beginnings
+            message = self._asked.popleft()
+            if isinstance(message, talk.WorkerSpec):
+                self._make(message)
         return True
 
-    def _fork(self, spec: talk.WorkerSpec) -> None:
+    def _receive(self) -> bool:
+        """Take what has come; false once the agent is gone."""
         try:
-            pid = self._spawn(spec) if self._settings.spawns else os.fork()
+            data = self._agent.recv(READ_BYTES)
+        except ConnectionError:
+            return False
+        self._asked += map(talk.to_nursery.decode, self._incoming.filled(data))
+        return bool(data)
+
+    # -- making workers ------------------------------------------------------------------------
+
+    def _make(self, spec: talk.WorkerSpec) -> None:
+        born = talk.Born(self._settings, spec)
+        ends: list[int] = []  # of the pipe by which it is told to begin
+        try:
+            ends += os.pipe()
+            pid = self._spawn(ends[0]) if self._settings.spawns else os.fork()
         except OSError as error:
+            for end in ends:
+                os.close(end)
             self._say(talk.ForkFailed(spec.process_id, f"fork: {error.strerror}"))
             return
+        hears, tells = ends
         if pid == 0:
+            os.close(tells)
             # Python's own object must not close this number later, when it means another file.
             self._agent.detach()
-            become_worker(talk.Born(self._settings, spec), self._secret, self._signals)
-        descriptor = open_process(pid)
-        self._children[descriptor] = (pid, spec.process_id)
-        self._poll.register(descriptor, select.POLLIN)
-        stat = procfs.read_stat(pid)
-        self._say(talk.Forked(spec.process_id, pid, stat.started if stat else 0))
+            become_worker(born, self._secret, self._signals, hears=hears)
+        os.close(hears)
+        self._announce(pid, spec.process_id)
+        _tell(tells, talk.encode(born) if self._settings.spawns else _BEGIN)
 
-    def _spawn(self, spec: talk.WorkerSpec) -> int:
+    def _spawn(self, hears: int) -> int:
         """Start a worker where a process must not be forked: as an interpreter of its own."""
-        read, write = os.pipe()
-        try:
-            worker = subprocess.Popen(
-                command("danaus.actor.spawned", str(read)),
-                pass_fds=(read, self._settings.lifeline_fd),
-            )
-        except OSError:
-            os.close(write)
-            raise
-        finally:
-            os.close(read)
+        worker = subprocess.Popen(
+            command("danaus.actor.spawned", str(hears)),
+            pass_fds=(hears, self._settings.lifeline_fd),
+        )
         self._spawned[worker.pid] = worker
-        with open(write, "wb") as pipe, contextlib.suppress(BrokenPipeError):
-            pipe.write(talk.encode(talk.Born(self._settings, spec)))
-            pipe.flush()
         return worker.pid
+
+    def _announce(self, pid: int, process_id: str) -> None:
+        stat = procfs.read_stat(pid)
+        forked = talk.Forked(process_id, pid, stat.started if stat else 0)
+        try:
+            descriptor = open_process(pid)
+        except ProcessLookupError:  # without pidfd, of one that has ended already
+            self._say(forked)
+            self._take_status(pid, process_id)
+            return
+        self._children[descriptor] = (pid, process_id)
+        self._poll.register(descriptor, select.POLLIN)
+        self._say(forked)
+
+    # -- their ends ----------------------------------------------------------------------------
 
     def _reap(self, descriptor: int) -> None:
         pid, process_id = self._children.pop(descriptor)
         self._poll.unregister(descriptor)
         os.close(descriptor)
+        self._take_status(pid, process_id)
+
+    def _take_status(self, pid: int, process_id: str) -> None:
         try:
             # What the worker itself has started ends with it; its pid is still ours to name.
             os.killpg(pid, signal.SIGKILL)
@@ -138,9 +176,16 @@ class Nursery:
             self._spawned.pop(pid).returncode = os.waitstatus_to_exitcode(status)
         self._say(talk.Reaped(process_id, pid, status))
 
+    def _end_workers(self) -> None:
+        """Leave none behind: where the kernel sees to that, too, one of both is first."""
+        for pid, _ in self._children.values():
+            for kill in (os.killpg, os.kill):  # it may lead no group yet
+                with contextlib.suppress(OSError):
+                    kill(pid, signal.SIGKILL)
+
     def _say(self, message: talk.FromNursery) -> None:
         try:
-            self._agent.send(talk.encode(message))
+            self._agent.sendall(framed(talk.encode(message)))
         except ConnectionError:
             raise SystemExit(0) from None
 
@@ -157,15 +202,26 @@ def load(settings: talk.NurserySettings) -> dict[str, str]:
     return missing
 
 
-def become_worker(born: talk.Born, secret: Secret, signals_taken: tuple[int, ...]) -> NoReturn:
-    """Turn a process that was just made into a worker; never returns into its caller's code."""
+def become_worker(
+    born: talk.Born, secret: Secret, signals_taken: tuple[int, ...], *, hears: int = -1
+) -> NoReturn:
+    """Turn a process that was just made into a worker; never returns into its caller's code.
+
+    Args:
+        born: What it is.
+        secret: The job's.
+        signals_taken: Which its nursery ignores or catches.
+        hears: The pipe by which it is told to begin; -1: it was.
+    """
     code, spec = 1, born.spec
     try:
         os.setsid()
         _reset_signals(signals_taken)
         lifeline = arm_lifeline(born.settings.lifeline_fd, whole_group=True)
         _redirect(spec.log_path)
-        _close_all_but({0, 1, 2, lifeline})
+        _close_all_but({0, 1, 2, lifeline, hears})
+        if hears >= 0:
+            _await_beginning(hears)
         code = importlib.import_module("danaus.actor.worker").main(spec, secret)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
@@ -178,6 +234,27 @@ def become_worker(born: talk.Born, secret: Secret, signals_taken: tuple[int, ...
             except (OSError, ValueError):
                 pass
         os._exit(code)
+
+
+def _tell(pipe: int, words: bytes) -> None:
+    """Write to a pipe, and close it."""
+    rest = memoryview(words)
+    try:
+        while rest:
+            rest = rest[os.write(pipe, rest) :]
+    except BrokenPipeError:
+        pass  # who was to hear it has ended
+    finally:
+        os.close(pipe)
+
+
+def _await_beginning(hears: int) -> None:
+    """Wait for the nursery's word, which comes once the agent can hear of this process."""
+    word = os.read(hears, len(_BEGIN))
+    os.close(hears)
+    if word != _BEGIN:
+        print(NOT_BEGUN, file=sys.stderr)
+        raise SystemExit(1)
 
 
 def signals_in_use() -> tuple[int, ...]:

@@ -1,8 +1,11 @@
 """The agent's side of its nursery: keep one running, ask it for workers.
 
-A nursery may die or be stopped at any moment (P-7).  Dead: what it had not reported is cleaned
-away, a new one is started, and open requests are made again.  Stopped: it is killed, then as
-above.  The workers of the old one go on either way: the agent adopts them.
+A nursery may die or be stopped at any moment (P-7).  Dead: a new one is started, and requests to
+which there was no whole answer are made again; of the old one's processes none becomes a worker
+before that answer is on its way.  Stopped: it is killed, then as above.  The workers of the old one
+go on either way: the agent adopts them.
+
+Nothing here waits for the nursery: what its socket does not take at once is kept.
 """
 
 from __future__ import annotations
@@ -16,10 +19,14 @@ import subprocess
 from collections.abc import Callable
 from typing import Protocol
 
+import msgspec
+
 from danaus.actor import boot, procfs
 from danaus.actor import nursery_messages as talk
+from danaus.actor.nursery_stream import READ_BYTES, Incoming, framed
 from danaus.actor.restart import Restart, RestartBudget
 from danaus.core.clock import MonotonicClock
+from danaus.core.errors import FrameDamaged, MessageTooLarge
 
 _LOOK_AT_S = 1.0  # a fork takes milliseconds: look at a nursery that has not answered by then
 _ANSWER_LIMIT_S = 20.0
@@ -38,9 +45,6 @@ class Keeper(Protocol):
 
     def reaped(self, message: talk.Reaped) -> None:
         """A worker has ended."""
-
-    def known_pids(self) -> set[int]:
-        """Return the pids of workers that have been reported."""
 
     def note(self, text: str) -> None:
         """Write a line to the agent's log."""
@@ -75,6 +79,9 @@ class NurseryClient:
         self._budget = RestartBudget(_BUDGET)
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
+        self._incoming = Incoming("the nursery")
+        self._outgoing = bytearray()
+        self._heard_at = 0.0
         self._is_ready = False
         self._stopped_looks = 0
         self._open: dict[str, talk.WorkerSpec] = {}  # asked for, not yet answered
@@ -92,16 +99,13 @@ class NurseryClient:
         try:
             self._launch()
         except OSError as error:  # no memory, no descriptors: there may be some again
-            self._drop_socket()
-            process, self._process = self._process, None
-            if process is not None:
-                _end(process)
+            self._end()
             self._replace(f"a nursery cannot be started: {error}")
 
     def _launch(self) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        self._socket, self._is_ready, self._stopped_looks = ours, False, 0
+        self._socket, self._incoming, self._stopped_looks = ours, Incoming("the nursery"), 0
         lifeline = self._settings.lifeline_fd
         with theirs, open(self._log_path, "ab", opener=_private) as log:
             self._process = subprocess.Popen(
@@ -114,8 +118,8 @@ class NurseryClient:
             )
         stat = procfs.read_stat(self._process.pid)
         self._registered(self._process.pid, stat.started if stat else 0)
-        ours.send(talk.encode(self._settings))
         self._loop.add_reader(ours, self._readable)
+        self._say(self._settings)
 
     def fork(self, spec: talk.WorkerSpec) -> None:
         """Ask for a worker; the keeper is told of it, or of its failure."""
@@ -146,39 +150,47 @@ class NurseryClient:
         for timer in self._sent.values():
             timer.cancel()
         self._sent.clear()
-        self._drop_socket()
-        process, self._process = self._process, None
-        if process is not None:
-            _end(process)
+        self._end()
 
     # -- talking -------------------------------------------------------------------------------
 
     def _send(self, spec: talk.WorkerSpec) -> None:
-        if self._socket is None:
-            return
-        data = talk.encode(spec)
-        if len(data) > talk.MAX_MESSAGE_BYTES:
-            self._answered(spec.process_id)
-            self._keeper.fork_failed(spec.process_id, f"its settings take {len(data)} bytes")
-            return
         try:
-            self._socket.send(data)
-        except BlockingIOError:
-            self._sent[spec.process_id] = self._loop.call_later(0.01, self._send, spec)
+            self._say(spec)
+        except MessageTooLarge as error:
+            self._answered(spec.process_id)
+            self._keeper.fork_failed(spec.process_id, str(error))
             return
-        except OSError:
-            return  # it has died: end of file is on its way, and with it another try
         self._sent[spec.process_id] = self._loop.call_later(
-            _LOOK_AT_S, self._overdue, spec.process_id, _LOOK_AT_S
+            _LOOK_AT_S, self._overdue, spec.process_id, self._loop.time()
         )
 
-    def _overdue(self, process_id: str, waited_s: float) -> None:
+    def _say(self, message: talk.ToNursery) -> None:
+        self._outgoing += framed(talk.encode(message))
+        self._write()
+
+    def _write(self) -> None:
+        if self._socket is None:
+            return
+        try:
+            while self._outgoing:
+                del self._outgoing[: self._socket.send(self._outgoing)]
+        except BlockingIOError:
+            self._loop.add_writer(self._socket, self._write)
+            return
+        except OSError:
+            self._outgoing.clear()  # it has died: end of file is on its way, and another try
+        self._loop.remove_writer(self._socket)
+
+    def _overdue(self, process_id: str, sent_at: float) -> None:
+        # Many requests are answered one after the other: what counts is that there are answers.
+        waited_s = self._loop.time() - max(sent_at, self._heard_at)
         stat = procfs.read_stat(self.pid)
         if stat is None or stat.is_stopped or waited_s >= _ANSWER_LIMIT_S:
             self._kill(f"has not answered for {waited_s:.1f} s")
         else:
             self._sent[process_id] = self._loop.call_later(
-                _LOOK_AT_S, self._overdue, process_id, waited_s + _LOOK_AT_S
+                _LOOK_AT_S, self._overdue, process_id, sent_at
             )
 
     def _kill(self, why: str) -> None:
@@ -195,15 +207,21 @@ class NurseryClient:
     def _readable(self) -> None:
         while self._socket is not None:
             try:
-                packet = self._socket.recv(talk.MAX_MESSAGE_BYTES)
+                data = self._socket.recv(READ_BYTES)
+                messages = [talk.from_nursery.decode(each) for each in self._incoming.filled(data)]
             except BlockingIOError:
                 return
+            except (FrameDamaged, msgspec.DecodeError) as error:
+                self._lost(f"says what is no message ({error})")
+                return
             except OSError:
-                packet = b""
-            if not packet:
+                data, messages = b"", []
+            if not data:
                 self._lost()
                 return
-            self._take(talk.from_nursery.decode(packet))
+            self._heard_at = self._loop.time()
+            for message in messages:
+                self._take(message)
 
     def _take(self, message: talk.FromNursery) -> None:
         match message:
@@ -230,18 +248,14 @@ class NurseryClient:
 
     # -- losing --------------------------------------------------------------------------------
 
-    def _lost(self) -> None:
-        self._drop_socket()
-        process, self._process = self._process, None
+    def _lost(self, why: str = "") -> None:
+        process = self._end()
         if process is None or self._closed:
             return
-        _end(process)
-        if self._sent:
-            self._clear_unreported()
         for timer in self._sent.values():
             timer.cancel()
         self._sent.clear()
-        self._replace(f"nursery {process.pid} ended ({process.returncode})")
+        self._replace(f"nursery {process.pid} {why or f'ended ({process.returncode})'}")
 
     def _replace(self, why: str) -> None:
         """Start another nursery, unless too many were lost of late."""
@@ -259,29 +273,22 @@ class NurseryClient:
         if not self._closed:
             self.start()
 
-    def _clear_unreported(self) -> None:
-        """End workers that were forked but not reported: they are asked for again.
-
-        The agent reaps them as it does all strays.
-        """
-        for pid in set(procfs.children_of(os.getpid())) - self._keeper.known_pids():
-            stat = procfs.read_stat(pid)
-            if stat is not None and stat.parent == os.getpid():
-                os.kill(pid, signal.SIGKILL)
-
-    def _drop_socket(self) -> None:
+    def _end(self) -> subprocess.Popen[bytes] | None:
+        """SIGKILL the nursery, if there is one, and reap it, if the kernel lets it end."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_END_LIMIT_S)
+        # Not before: to a nursery that lives it would mean the agent's end, and its workers'.
         if self._socket is not None:
             self._loop.remove_reader(self._socket)
+            self._loop.remove_writer(self._socket)
             self._socket.close()
             self._socket = None
         self._is_ready = False
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """SIGKILL a nursery and reap it; one that the kernel cannot end yet is left to it."""
-    process.kill()
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(_END_LIMIT_S)
+        self._outgoing.clear()
+        return process
 
 
 def _private(path: str, flags: int) -> int:

@@ -56,7 +56,7 @@ class NurserySettings(msgspec.Struct, frozen=True, tag="settings"):
 
 
 class Born(msgspec.Struct, frozen=True, tag="born"):
-    """First words to a worker that was not forked."""
+    """What a worker is told: by its pipe, if it was not forked."""
 
     settings: NurserySettings
     spec: WorkerSpec
@@ -96,8 +96,6 @@ class Reaped(msgspec.Struct, frozen=True, tag="reaped"):
 ToNursery = NurserySettings | WorkerSpec
 FromNursery = NurseryReady | Forked | ForkFailed | Reaped
 
-MAX_MESSAGE_BYTES = 128 * 1024
-
 _encoder = msgspec.msgpack.Encoder()
 to_nursery: msgspec.msgpack.Decoder[ToNursery] = msgspec.msgpack.Decoder(ToNursery)
 from_nursery: msgspec.msgpack.Decoder[FromNursery] = msgspec.msgpack.Decoder(FromNursery)
@@ -107,5 +105,5 @@ born: msgspec.msgpack.Decoder[Born] = msgspec.msgpack.Decoder(Born)
 
 
 def encode(message: Any) -> bytes:
-    """Return the bytes of one message; it travels as one packet."""
+    """Return the bytes of one message; see ``nursery_stream`` for how it travels."""
     return _encoder.encode(message)

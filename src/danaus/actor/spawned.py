@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import sys
 
+import msgspec
+
 from danaus.actor import nursery_messages as talk
-from danaus.actor.nursery import become_worker, load, signals_in_use
+from danaus.actor.nursery import NOT_BEGUN, become_worker, load, signals_in_use
 from danaus.wire.secret import Secret
 
 
 def main() -> None:
     """Become the worker that the pipe, the only argument, tells of."""
     with open(int(sys.argv[1]), "rb") as pipe:
-        born = talk.born.decode(pipe.read())
+        told = pipe.read()
+    try:
+        born = talk.born.decode(told)
+    except msgspec.DecodeError:  # torn, or nothing at all
+        raise SystemExit(NOT_BEGUN) from None
     sys.path[:] = [*born.settings.sys_path]
     load(born.settings)
     secret = Secret.load(born.settings.secret_path)

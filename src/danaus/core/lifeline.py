@@ -1,8 +1,13 @@
 """A pipe whose end means death: how no process outlives the one it serves (P-4).
 
-The one who is served holds the write end and nobody else does; the servant arms the read end.
-When the write end closes, for whatever reason, the kernel itself sends the servant SIGKILL:
-a process that is stopped, holds the interpreter lock or spins in a library dies all the same.
+The one who is served holds the write end, to which nothing is ever written, and nobody else does;
+the servant arms the read end.  When the write end closes, for whatever reason, the kernel itself
+sends the servant SIGKILL: a process that is stopped, holds the interpreter lock or spins in a
+library dies all the same.
+
+Only Linux sends signals for pipes.  Elsewhere a thread of the servant's waits for the end and sends
+the signal: it takes the interpreter lock for it, and a servant that is stopped first has to go on.
+Who must run no threads, because it forks, has to notice that end by itself there.
 """
 
 from __future__ import annotations
@@ -14,13 +19,15 @@ import os
 import select
 import signal
 import stat
+import sys
 import threading
 from collections.abc import Callable, Iterator
 
 from danaus.core import proc_root
 from danaus.core.process_descriptor import open_process
 
-_F_SETSIG = 10  # not named by ``fcntl`` before Python 3.12's headers; Linux only
+# Not named by ``fcntl`` before Python 3.12's headers.  The number means another thing elsewhere.
+_F_SETSIG = 10 if sys.platform == "linux" else None
 
 
 def open_lifeline() -> tuple[int, int]:
@@ -28,7 +35,7 @@ def open_lifeline() -> tuple[int, int]:
     return os.pipe()
 
 
-def arm_lifeline(read_fd: int, *, whole_group: bool = False) -> int:
+def arm_lifeline(read_fd: int, *, whole_group: bool = False, by_thread: bool = True) -> int:
     """See to it that this process is SIGKILLed once the write end of ``read_fd`` has closed.
 
     The descriptor is opened anew, since the kernel keeps one owner per open file and a forked
@@ -36,22 +43,32 @@ def arm_lifeline(read_fd: int, *, whole_group: bool = False) -> int:
 
     Args:
         whole_group: Also everything else in this process's group, which it must lead.
+        by_thread: Where the kernel sends no signal for a pipe, a thread does; else nothing does.
 
     Returns:
         The descriptor to keep open for as long as the lifeline shall hold.
     """
     fd = os.open(proc_root.descriptor_path(read_fd), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if _is_signalled(fd, whole_group):
+        if _has_ended(fd, 0):
+            os.kill(os.getpid(), signal.SIGKILL)
+    elif by_thread:
+        facts = (fd, whole_group)
+        threading.Thread(target=_watch, args=facts, name="lifeline", daemon=True).start()
+    return fd
+
+
+def _is_signalled(fd: int, whole_group: bool) -> bool:
+    """Have the kernel send SIGKILL at the end of a pipe; tell whether it does."""
+    if _F_SETSIG is None:
+        return False
     try:
         fcntl.fcntl(fd, fcntl.F_SETOWN, -os.getpgrp() if whole_group else os.getpid())
         fcntl.fcntl(fd, _F_SETSIG, signal.SIGKILL)
         fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC)
     except OSError:
-        # A kernel without signal-driven pipes: a thread is the next best thing.
-        threading.Thread(target=_watch, args=(fd,), name="lifeline", daemon=True).start()
-        return fd
-    if _has_ended(fd, 0):
-        os.kill(os.getpid(), signal.SIGKILL)
-    return fd
+        return False
+    return True
 
 
 @contextlib.contextmanager
@@ -89,13 +106,13 @@ def end_watched(pid: int, gone: Callable[[], None]) -> Iterator[None]:
 
 def _has_ended(fd: int, wait_ms: int | None) -> bool:
     poll = select.poll()
-    poll.register(fd, 0)  # POLLHUP and POLLERR come unasked
+    poll.register(fd, select.POLLIN)  # macOS tells of no hang-up to whom nothing else concerns
     return bool(poll.poll(wait_ms))
 
 
-def _watch(fd: int) -> None:
+def _watch(fd: int, whole_group: bool) -> None:
     if _has_ended(fd, None):
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(-os.getpgrp() if whole_group else os.getpid(), signal.SIGKILL)
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from danaus.actor import boot
 from danaus.actor.adopting import LeftProcs, Takeover
 from danaus.actor.agent_link import Patience
 from danaus.actor.found_process import FoundProcess
@@ -83,13 +84,14 @@ class LocalJob:
         bind: Where everyone listens, as in ``tcp:127.0.0.1:0``; None: unix sockets; likewise.
         spawns: Whether each worker is an interpreter of its own instead of a fork of its nursery,
             for platforms and libraries that bear no fork: a start costs the imports; likewise.
+            By default where ``boot.MAY_FORK`` says why: on macOS.
         adopts: Whether what an earlier controller has left goes on, where the job is detached; else
             it is ended; likewise.
     """
 
     heartbeat_limit_s: float = 5.0
     adopts: bool = True
-    spawns: bool = not hasattr(os, "fork")
+    spawns: bool = not boot.MAY_FORK
     bind: Address | None = None
 
     def __init__(

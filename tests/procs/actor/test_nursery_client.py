@@ -22,9 +22,6 @@ class Keeper:
     def note(self, text: str) -> None:
         self.notes.append(text)
 
-    def known_pids(self) -> set[int]:
-        return set()
-
     def fork_failed(self, process_id: str, why: str) -> None:
         self.why = why
         self.failed.set()

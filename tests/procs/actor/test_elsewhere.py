@@ -1,4 +1,7 @@
-"""Actors on a system that lacks what Linux has: an empty ``/proc``, and some calls, everywhere."""
+"""Actors on a system that has nothing of what Linux alone has, in all their processes.
+
+What is taken away stands in ``tests.procs.elsewhere``.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.procs.elsewhere import everywhere
 
 from danaus.actor.found_process import FoundProcess
 from danaus.actor.nursery import signals_in_use
@@ -17,15 +21,7 @@ from danaus.core import proc_root
 from danaus.quorum.own_process import has_ended, own_name
 from danaus.testing.hosts import wait_for_state
 
-ROOT = Path(__file__).parents[3]
 LIMIT_S = 60.0
-
-EVERYWHERE = """
-import os, pathlib
-del os.pipe2, os.posix_fallocate, os.sched_getaffinity, os.sched_setaffinity
-from danaus.core import proc_root
-proc_root.ROOT = pathlib.Path({empty!r})
-"""
 
 PROGRAM = """
 import asyncio, os, signal, sys
@@ -118,18 +114,64 @@ shutdown_context()
 """
 
 
-def run(tmp_path: Path, program: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run a program that, with all that it starts, sees an empty folder in place of /proc."""
-    empty, everywhere = tmp_path / "proc", tmp_path / "everywhere"
-    empty.mkdir(exist_ok=True)
-    everywhere.mkdir(exist_ok=True)
-    (everywhere / "sitecustomize.py").write_text(EVERYWHERE.format(empty=str(empty)))
+DEATHS = """
+import os, signal, subprocess, sys
+import danaus.actor
+from danaus.actor import Actor, SupervisionError, endpoint, shutdown_context
+from danaus.job import LocalJob
+from danaus.testing.hosts import Watched
+
+class Worker(Actor):
+    @endpoint
+    def pids(self) -> tuple[int, int]:
+        return os.getpid(), os.getppid()
+
+    @endpoint
+    def length(self, large: bytearray) -> int:
+        return len(large)
+
+    @endpoint
+    def start(self) -> int:
+        return subprocess.Popen(["sleep", "600"]).pid
+
+danaus.actor.unhandled_fault_hook = lambda failure: None
+job = LocalJob(1, run_dir=sys.argv[1]).apply()
+host = job.state().hosts.slice(hosts=0)
+workers = host.spawn_procs({"r": 2}, name="w").spawn("worker", Worker)
+print(list(workers.length.call(bytearray(3 << 20)).get(20).values()))
+((first, nursery), (second, _)) = workers.pids.call().get(20).values()
+
+held = Watched(nursery)
+held.signal(signal.SIGKILL)
+print(held.ends_within(10.0))
+later = host.spawn_procs(name="later").spawn("worker", Worker)
+third, another = later.pids.call_one().get(20)
+print(another != nursery, workers.slice(r=0).pids.call_one().get(20)[0] == first)
+os.kill(second, signal.SIGKILL)
+try:
+    workers.slice(r=1).pids.call_one().get(20)
+except SupervisionError as error:
+    print(error.signal, "not reported" in str(error))
+
+child = workers.slice(r=0).start.call_one().get(20)
+held = [Watched(pid) for pid in (first, third, another, child)]
+os.kill(third, signal.SIGSTOP)
+os.kill(job.agent_pids()["host0"], signal.SIGKILL)
+print([each.ends_within(10.0) for each in held])
+job.kill()
+shutdown_context()
+"""
+
+
+def run(
+    tmp_path: Path, program: str, *words: str, forks: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """Run a program on another system."""
     (tmp_path / "program.py").write_text(program)
-    path = os.pathsep.join((str(everywhere), str(ROOT / "src")))
     return subprocess.run(
-        [sys.executable, *(words or ("program.py",))],
+        [sys.executable, *(words or ("program.py", str(tmp_path / "run")))],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": path},
+        env=everywhere(tmp_path, forks=forks),
         capture_output=True,
         text=True,
         timeout=LIMIT_S,
@@ -137,9 +179,14 @@ def run(tmp_path: Path, program: str, *words: str) -> subprocess.CompletedProces
     )
 
 
+@pytest.fixture(params=["spawns", "forks"])
+def forks(request):
+    return request.param == "forks"
+
+
 @pytest.mark.timeout(120)
-def test_actors_are_spawned_called_killed_restarted_and_stopped(tmp_path):
-    done = run(tmp_path, PROGRAM)
+def test_actors_are_spawned_called_killed_restarted_and_stopped(tmp_path, forks):
+    done = run(tmp_path, PROGRAM, forks=forks)
     assert done.returncode == 0, done
     assert done.stdout.splitlines() == [
         "[11, 11]",
@@ -151,6 +198,23 @@ def test_actors_are_spawned_called_killed_restarted_and_stopped(tmp_path):
         "SupervisionError",
         "[True, True]",
     ]
+
+
+@pytest.mark.timeout(120)
+def test_workers_outlive_their_nursery_and_nothing_outlives_its_agent(tmp_path, forks):
+    """Not what has lost its nursery, nor a stopped worker, nor what a worker has started."""
+    done = run(tmp_path, DEATHS, forks=forks)
+    assert done.returncode == 0, done
+    assert done.stdout.splitlines() == [
+        f"[{3 << 20}, {3 << 20}]",
+        "True",
+        "True True",
+        "None True",
+        "[True, True, True, True]",
+    ]
+    said = (tmp_path / "run" / "logs" / "agent-host0.log").read_text()
+    assert "ready after" in said
+    assert "threads" not in said, "a nursery has none"
 
 
 @pytest.fixture
