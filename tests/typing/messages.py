@@ -19,6 +19,7 @@ from danaus.actor import (
     as_endpoint,
     concurrent_endpoint,
     endpoint,
+    returns_future,
     send,
     wait_all,
 )
@@ -116,3 +117,12 @@ async def awaiting(servers: ActorMesh[Server], port: PortReceiver[str]) -> None:
 
 def passing_on(servers: ActorMesh[Server]) -> Endpoint[[int], str]:
     return servers.later
+
+
+@returns_future
+async def added(a: int, b: int) -> str:
+    return str(a + b)
+
+
+assert_type(added(1, 2), Future[str])
+added(1, "2")  # type: ignore[arg-type]

@@ -46,6 +46,7 @@ _HOMES = {
     "endpoint": "danaus.actor.endpoints",
     "get_meter": "danaus.actor.telemetry",
     "get_or_spawn_controller": "danaus.actor.controllers",
+    "returns_future": "danaus.actor.deferred",
     "run_worker_loop_forever": "danaus.actor.waiting_host",
     "send": "danaus.actor.calls",
     "shutdown_context": "danaus.actor.here",

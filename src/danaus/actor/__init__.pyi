@@ -8,6 +8,7 @@ from danaus.actor.calls import send as send
 from danaus.actor.contexts import ProcessInfo as ProcessInfo
 from danaus.actor.controllers import get_or_spawn_controller as get_or_spawn_controller
 from danaus.actor.debugging import debug_controller as debug_controller
+from danaus.actor.deferred import returns_future as returns_future
 from danaus.actor.endpoints import Actor as Actor
 from danaus.actor.endpoints import concurrent_endpoint as concurrent_endpoint
 from danaus.actor.endpoints import endpoint as endpoint

@@ -214,6 +214,14 @@ class HostMesh(Mesh):
     ) -> None:
         await self.shutdown()
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, HostMesh):
+            return NotImplemented
+        return (self.extent, self.hosts) == (other.extent, other.hosts)
+
+    def __hash__(self) -> int:
+        return hash((self.extent, self.hosts))
+
     def __repr__(self) -> str:
         return f"HostMesh({self.extent}: {', '.join(host.name for host in self.hosts)})"
 

@@ -140,7 +140,8 @@ def test_a_mesh_of_processes_knows_its_hosts(two):
 
 def test_this_program_s_host_is_that_of_its_process_and_its_axis_gives_way():
     try:
-        assert this_proc().host_mesh.hosts == this_host().hosts
+        assert this_proc().host_mesh == this_host()
+        assert len({this_host(), this_proc().host_mesh, this_host().rename(hosts="h")}) == 2
         procs = this_host().spawn_procs(per_host={"hosts": 2, "gpus": 1})
         assert dict(procs.extent) == {"hosts": 2, "gpus": 1}
         placed = procs.spawn("placed", Placed)

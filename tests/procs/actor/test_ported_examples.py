@@ -10,7 +10,7 @@ from tests.procs.actor.test_ported import run
 PARTS = """
 import asyncio
 from monarch.actor import (Actor, ActorError, Channel, Extent, context, current_rank, endpoint,
-    send, shutdown_context, this_host)
+    returns_future, send, shutdown_context, this_host)
 
 class Shard(Actor):
     def __init__(self, weight):
@@ -40,6 +40,10 @@ class Helper(Actor):
             return me.creator.name, me.creator.rank["gpus"], there.made_by.call_one().get()
         return me.creator.name, me.class_name.rpartition(".")[2]
 
+@returns_future
+async def total(shards, k):
+    return sum([value for _, _, _, value in (await shards.scaled.call(k)).values()])
+
 procs = this_host().spawn_procs(per_host={"hosts": 2, "gpus": 2})
 assert procs.extent == Extent(["hosts", "gpus"], [2, 2])
 assert dict(procs.extent) == procs.sizes == {"hosts": 2, "gpus": 2}
@@ -51,6 +55,7 @@ print(list(shards.slice(gpus=slice(1, 2)).scaled.call(1).get().values()))
 port, receiver = Channel.open()
 send(shards.slice(hosts=1, gpus=slice(0, 1)).scaled, (2,), {}, port, "choose")
 print(receiver.recv().get(timeout=20))
+print(total(shards, 3).get())
 try:
     shards.slice(hosts=0, gpus=0).fail.call_one("no").get()
 except ActorError as error:
@@ -221,6 +226,7 @@ def test_parts_of_a_mesh_and_who_an_actor_is_there(tmp_path):
         "[(0, 2, 1, 30), (1, 2, 1, 40)]",
         "[(0, 1, 0, 20), (1, 1, 1, 40)]",
         "(0, 1, 1, 60)",
+        "300",
         "raised ValueError('no')",
         "('shards', 1, ('helper', 'Helper'))",
     ]
