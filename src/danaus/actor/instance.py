@@ -61,7 +61,7 @@ class Instance:
         return self._who.creator
 
     def stop(self, reason: str = "") -> None:
-        """Have this actor end once what it has begun is done, as its owner can.
+        """Have this actor take nothing more, and end once what it has begun is done.
 
         Args:
             reason: What those are told who call later.

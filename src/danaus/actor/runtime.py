@@ -338,8 +338,15 @@ class Runtime:
         self._hosting.actor_failed(cell, fault, fatal)
 
     def stop_actor(self, actor: ActorKey, reason: str) -> None:
-        """Have an actor that lives here end in good order; from any thread."""
-        self.io.post(self._hosting.stop, actor, lambda _: None, reason)
+        """Have an actor that lives here end in good order, from a thread of users' code.
+
+        Once this returns it takes nothing more, by whatever way it comes.
+        """
+
+        async def stop() -> None:
+            self._hosting.stop(actor, lambda _: None, reason)
+
+        self.io.run(stop(), _LEAVE_LIMIT_S)
 
     def process_should_end(self, code: int) -> None:
         """Users' code called ``sys.exit``."""
