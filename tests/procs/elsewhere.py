@@ -149,6 +149,8 @@ def everywhere(folder: Path, *, forks: bool = False) -> dict[str, str]:
     for each in (proc, start):
         each.mkdir(exist_ok=True)
     (start / "elsewhere.py").write_text(Path(__file__).read_text())
+    # What the standard library asks macOS for.
+    (start / "_scproxy.py").write_text("_get_proxies = _get_proxy_settings = dict\n")
     (start / "sitecustomize.py").write_text(
         f"import elsewhere\nelsewhere.take_away({str(proc)!r}, forks={forks})\n"
     )

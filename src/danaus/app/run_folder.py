@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from danaus.app.run_lock import RunLock
+from danaus.core import disk_sync
 from danaus.core.config import toml_text
 from danaus.core.errors import ConfigError, RunFolderBusy
 from danaus.core.temporary_folder import TemporaryFolder
@@ -390,10 +391,10 @@ def _write_whole(path: Path, text: str) -> None:
     with os.fdopen(fd, "w") as file:
         file.write(text)
         file.flush()
-        os.fsync(file.fileno())
+        disk_sync.sync(file.fileno())
     draft.rename(path)
     parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(parent)
+        disk_sync.sync(parent)
     finally:
         os.close(parent)

@@ -13,6 +13,8 @@ import contextlib
 import os
 from pathlib import Path
 
+from danaus.core import disk_sync
+
 _BLOCK_BYTES = 4096
 
 
@@ -78,7 +80,7 @@ class WholeFile:
         try:
             _write_all(file, data + b" " * (os.fstat(file).st_size - len(data)))
             if self._durable:
-                os.fsync(file)
+                disk_sync.sync(file)
         finally:
             os.close(file)
 
@@ -105,6 +107,6 @@ def _write_all(file: int, data: bytes) -> None:
 def _sync_folder(folder: Path) -> None:
     file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(file)
+        disk_sync.sync(file)
     finally:
         os.close(file)

@@ -19,6 +19,7 @@ from typing import Self
 
 import msgspec
 
+from danaus.core import disk_sync
 from danaus.core.errors import LedgerDamaged
 from danaus.quorum.messages import Epoch, MemberId
 
@@ -157,7 +158,7 @@ class Ledger:
             if not self._write() or self._file is None:
                 return False
             try:
-                os.fsync(self._file)
+                disk_sync.sync(self._file)
             except OSError as error:
                 self.problem = _words(error)
                 return False

@@ -31,6 +31,7 @@ from pathlib import Path
 import msgspec
 import xxhash
 
+from danaus.core import disk_sync
 from danaus.core.file_lock import take_lock
 from danaus.core.whole_file import WholeFile
 from danaus.quorum.events import Saved
@@ -84,7 +85,7 @@ class QuorumDisk:
         name = secrets.token_hex(8)
         with self._unlocked() if self._term else self._locked() as file:
             os.pwrite(file, name.encode(), 0)
-            os.fsync(file)
+            disk_sync.sync(file)
             self._name = name
             return self.load()
 

@@ -23,6 +23,7 @@ from typing import TypeVar
 
 import msgspec
 
+from danaus.core import disk_sync
 from danaus.quorum.lease_events import Entry, LeaseRecord
 
 T = TypeVar("T")
@@ -126,7 +127,7 @@ def _write(path: Path, data: bytes) -> None:
         with os.fdopen(file, "wb") as stream:
             stream.write(data)
             stream.flush()
-            os.fsync(stream.fileno())
+            disk_sync.sync(stream.fileno())
     except OSError:
         os.unlink(path)
         raise
@@ -135,6 +136,6 @@ def _write(path: Path, data: bytes) -> None:
 def _sync(folder: Path) -> None:
     file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(file)
+        disk_sync.sync(file)
     finally:
         os.close(file)

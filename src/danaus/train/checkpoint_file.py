@@ -17,6 +17,7 @@ import xxhash
 from safetensors.torch import load as parse_tensors
 from torch import Tensor
 
+from danaus.core import disk_sync
 from danaus.core.errors import CheckpointDamaged
 from danaus.ft.manifest import TensorFacts
 from danaus.ft.snapshot import Snapshot
@@ -97,7 +98,7 @@ def write_part(path: Path, snapshot: Snapshot, stop: Callable[[], bool]) -> Part
             num_bytes += len(data)
             file.write(data)
         file.flush()
-        os.fsync(file.fileno())
+        disk_sync.sync(file.fileno())
     fresh.rename(path)
     return Part(path.name, num_bytes, checksum.hexdigest())
 
@@ -127,7 +128,7 @@ def write_synced(path: Path, data: bytes) -> None:
     with fresh.open("wb") as file:
         file.write(data)
         file.flush()
-        os.fsync(file.fileno())
+        disk_sync.sync(file.fileno())
     fresh.rename(path)
 
 
@@ -135,7 +136,7 @@ def sync_folder(folder: Path) -> None:
     """Make the names in a folder outlive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(descriptor)
+        disk_sync.sync(descriptor)
     finally:
         os.close(descriptor)
 

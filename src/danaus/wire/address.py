@@ -22,7 +22,7 @@ from typing import Literal
 from danaus.core.errors import AddressRefused
 
 UNIX_PATH_LIMIT_BYTES = 107 if sys.platform == "linux" else 103
-_SIOCGIFADDR = 0x8915
+_SIOCGIFADDR = 0x8915 if sys.platform == "linux" else 0xC0206921  # as all BSDs have it
 
 
 def _ip(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

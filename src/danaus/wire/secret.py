@@ -21,6 +21,7 @@ import stat
 from dataclasses import astuple, dataclass
 from typing import NoReturn
 
+from danaus.core import disk_sync
 from danaus.core.errors import ConfigError
 
 SECRET_BYTES = 32
@@ -92,7 +93,7 @@ class Secret:
             with os.fdopen(fd, "wb") as file:
                 file.write(secret._text())
                 file.flush()
-                os.fsync(fd)
+                disk_sync.sync(fd)
         except OSError as error:
             os.unlink(path)  # half a secret would be refused for ever
             raise ConfigError(
