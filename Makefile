@@ -40,6 +40,7 @@ test: check ## Set up what is needed, then run all checks and all tests but the 
 
 check: lint ## Style, types and imports only
 	$(BIN)/mypy $(TYPED)
+	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin src
 
 lint: $(TEST_STAMP)
 	$(BIN)/ruff check .

@@ -91,13 +91,13 @@ def controlled(tmp_path):
     """
     started, detached = [], set()
 
-    def start(run, first: str = "", source: Path = _SOURCE) -> subprocess.Popen[str]:
+    def start(run, first: str = "", source: Path = _SOURCE, env=None) -> subprocess.Popen[str]:
         if run.config.detached:
             detached.add(run.folder.path)
         pickled = tmp_path / "run.pickle"
         pickled.write_bytes(pickle.dumps(run))
         command = [sys.executable, "-c", _CONTROLLER, str(source), str(pickled), first]
-        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env))
         return started[-1]
 
     yield start

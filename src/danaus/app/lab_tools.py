@@ -16,6 +16,7 @@ from pathlib import Path
 
 from danaus.app.lab_links import KINDS
 from danaus.app.lab_plan import Line
+from danaus.core import proc_root
 from danaus.core.clock import Deadline
 from danaus.core.errors import ConfigError, DeadlinePassed, DependencyMissing
 
@@ -34,6 +35,8 @@ def check_ground() -> None:
         DependencyMissing: A program is not installed.
     """
     what = "danaus lab makes network namespaces"
+    if not proc_root.is_there():
+        raise ConfigError(what, "it needs Linux", "use a virtual machine")
     if os.geteuid() != 0:
         raise ConfigError(what, "it needs root", "run it as root, or with sudo")
     if held_back := lacking(Path("/proc/self/status").read_text()):

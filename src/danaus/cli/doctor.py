@@ -71,12 +71,14 @@ def run(arguments: list[str]) -> int:
 
 def _machine() -> Iterator[Finding]:
     yield Finding("python", f"{platform.python_version()} ({sys.executable})")
-    linux = sys.platform == "linux"
+    untried = {"linux": "", "darwin": ", made for, but never run on (docs/platforms.md)"}
+    known = sys.platform in untried
     yield Finding(
         "system",
-        f"{platform.system()} {platform.release()} {platform.machine()}",
-        missing_for="" if linux else "everything",
-        mend="" if linux else "use Linux (a container or a virtual machine will do)",
+        f"{platform.system()} {platform.release()} {platform.machine()}"
+        + untried.get(sys.platform, ""),
+        missing_for="" if known else "everything",
+        mend="" if known else "use Linux (a container or a virtual machine will do)",
         needed=True,
     )
     cores = os.cpu_count() or 1
