@@ -89,6 +89,7 @@ def ports(servers: ActorMesh[Server]) -> None:
     assert_type(port, Port[int])
     assert_type(receiver, PortReceiver[int])
     assert_type(receiver.recv(), Future[int])
+    assert_type(port.return_undeliverable, bool)
     assert_type(receiver.ranked().recv().get(), tuple[int, int])
     send(servers.add, (1,), {}, port=port)
     send(servers.add, (1,), {}, port, "choose")

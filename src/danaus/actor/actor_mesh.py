@@ -11,7 +11,7 @@ from danaus.actor.future import Future
 from danaus.actor.identity import ProcessRef
 from danaus.actor.mesh_geometry import Mesh
 from danaus.actor.owned import OwnedActors, OwnedMesh
-from danaus.actor.process_runtime import get_runtime
+from danaus.actor.process_runtime import get_runtime, public_refs
 from danaus.actor.targets import Target
 from danaus.core.errors import ConfigError
 from danaus.core.extent import Region
@@ -91,7 +91,8 @@ class ActorMesh(Mesh, Generic[A]):
         runtime = get_runtime()
         target = self._target
         if target is None or target.runtime is not runtime:
-            target = Target(runtime, self.mesh_id, self.mesh_name, self._region, self._refs)
+            facts = (self.mesh_id, self.mesh_name, self._region, self._refs)
+            target = Target(runtime, *facts, cls=self._cls)
             self._target, self._found = target, {}
         found = self._found.get(name)
         if found is not None:
@@ -122,13 +123,6 @@ def stop_owned(owned: OwnedMesh, reason: str = "") -> Future[None]:
     owned.stop_reason = owned.stop_reason or reason
     runtime.io.post(runtime.supervisor.stop, owned)
     return owned.ended
-
-
-def public_refs(refs: tuple[ProcessRef, ...]) -> tuple[ProcessRef, ...]:
-    """Return the references as other processes can use them."""
-    runtime = get_runtime()
-    mine = runtime.info.process_id
-    return tuple(runtime.connections.ref() if ref.process_id == mine else ref for ref in refs)
 
 
 def _actors(cls: type[Actor], facts: tuple[Any, ...]) -> ActorMesh[Any]:

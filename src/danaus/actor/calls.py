@@ -10,7 +10,13 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, Literal, NoReturn, ParamSpec, TypeVar, cast, overload
 
 from danaus.actor.casting import Casting
-from danaus.actor.endpoints import EndpointSpec, Propagator, undeclared_name
+from danaus.actor.endpoints import (
+    Actor,
+    EndpointSpec,
+    Propagator,
+    undeclared,
+    undeclared_name,
+)
 from danaus.actor.faces import Endpoint
 from danaus.actor.future import Future
 from danaus.actor.gathers import (
@@ -23,6 +29,7 @@ from danaus.actor.gathers import (
 )
 from danaus.actor.links import NOT_SENT, Parts
 from danaus.actor.ports import Port
+from danaus.actor.process_runtime import get_runtime, public_refs
 from danaus.actor.replies import Replies
 from danaus.actor.targets import UNLIMITED, Options, Target, Way
 from danaus.actor.value_mesh import Outcome, ValueMesh
@@ -57,6 +64,12 @@ class MeshEndpoint(Endpoint[P, R]):
     @property
     def name(self) -> str:
         return self._name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        target = self._target
+        facts = (target.mesh_id, target.name, target.region, public_refs(target.refs))
+        made = functools.partial(_endpoint, options=self._options)
+        return made, (target.cls, facts, self._spec.name)
 
     def with_options(
         self, *, timeout_s: float | None = None, retries: int = 0
@@ -224,6 +237,18 @@ class MeshEndpoint(Endpoint[P, R]):
                 f"{self.name}: {len(errors)} of {len(outcomes)} actors failed", errors
             )
         return self._as_mesh(outcomes).map(lambda outcome: outcome.get())
+
+
+def _endpoint(
+    cls: type[Actor], facts: tuple[Any, ...], name: str, *, options: Options
+) -> MeshEndpoint[..., Any]:
+    """Return an endpoint that came from another process (A-10)."""
+    mesh_id, mesh_name, region, refs = facts
+    target = Target(get_runtime(), mesh_id, mesh_name, region, refs, cls=cls)
+    spec = cls.__endpoints__.get(name) or undeclared(cls, name)
+    if spec is None:
+        raise AttributeError(f"{cls.__qualname__} has no endpoint {name!r} here")
+    return MeshEndpoint(target, spec, UNLIMITED if options == UNLIMITED else options)
 
 
 def send(

@@ -218,7 +218,7 @@ class ActorCell:
                 self._waiting.popleft()
                 continue
             name = work.message.endpoint
-            spec = work.spec = self._endpoints.get(name) or undeclared(self._instance, name)
+            spec = work.spec = self._endpoints.get(name) or undeclared(type(self._instance), name)
             if spec is None or not spec.concurrent:
                 if self._is_busy:
                     break

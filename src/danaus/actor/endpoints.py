@@ -129,10 +129,10 @@ def undeclared_name(method: str, explicit_port: bool) -> str:
     return method + (_WITH_PORT if explicit_port else _PLAIN)
 
 
-def undeclared(actor: object, name: str) -> EndpointSpec | None:
+def undeclared(cls: type, name: str) -> EndpointSpec | None:
     """Return the spec of a method that was made an endpoint by its caller, None if it is none."""
     method = name.removesuffix(_WITH_PORT).removesuffix(_PLAIN)
-    function = inspect.getattr_static(type(actor), method, None)
+    function = inspect.getattr_static(cls, method, None)
     if method == name or not inspect.isfunction(function):
         return None
     return EndpointSpec(name, function, explicit_port=name.endswith(_WITH_PORT))

@@ -13,6 +13,7 @@ Invariants:
 from __future__ import annotations
 
 import collections
+import functools
 import itertools
 import threading
 import traceback
@@ -137,9 +138,18 @@ class Port(Generic[R]):
         ref: The process that the port belongs to.
         number: Which of its ports.
         rank: The sender's rank, told to ``PortReceiver.ranked()``; -1: none.
+        return_undeliverable: Whether to send raises once the process is known to be gone.
     """
 
-    def __init__(self, ref: ProcessRef, number: int, rank: int = NO_RANK) -> None:
+    def __init__(
+        self,
+        ref: ProcessRef,
+        number: int,
+        rank: int = NO_RANK,
+        *,
+        return_undeliverable: bool = True,
+    ) -> None:
+        self.return_undeliverable = return_undeliverable
         self._ref = ref
         self._number = number
         self._rank = rank
@@ -182,7 +192,7 @@ class Port(Generic[R]):
         runtime = get_runtime()
         fault = runtime.fault_of(ProcessName(self._ref.job, self._ref.process_id))
         why, self._lost_why = fault.reason if fault else self._lost_why, ""
-        if why:
+        if why and self.return_undeliverable:
             raise supervision_error(str(self), why, fault)
         runtime.io.post(self._post, runtime, message, parts)
 
@@ -200,7 +210,8 @@ class Port(Generic[R]):
         runtime = get_runtime()
         is_mine = self._ref.process_id == runtime.info.process_id
         ref = runtime.connections.ref() if is_mine else self._ref
-        return Port, (ref, self._number, self._rank)
+        port = functools.partial(Port, return_undeliverable=self.return_undeliverable)
+        return port, (ref, self._number, self._rank)
 
 
 class Mailbox:

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, overload
 
-from danaus.actor.actor_mesh import ActorMesh, public_refs, stop_owned
+from danaus.actor.actor_mesh import ActorMesh, stop_owned
 from danaus.actor.columns import table
 from danaus.actor.doing import Doing
 from danaus.actor.endpoints import Actor
@@ -18,7 +18,7 @@ from danaus.actor.identity import ProcessRef
 from danaus.actor.links import Live
 from danaus.actor.mesh_geometry import Mesh
 from danaus.actor.owned import GRACE_S, OwnedActors, OwnedProcs
-from danaus.actor.process_runtime import get_runtime
+from danaus.actor.process_runtime import get_runtime, public_refs
 from danaus.actor.restart import Restart
 from danaus.actor.supervision_messages import MeshOwned, ProcessName
 from danaus.actor.workspace_sync import Synced, in_background, sync

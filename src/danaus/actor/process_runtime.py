@@ -7,6 +7,7 @@ import secrets
 import threading
 
 from danaus.actor.contexts import Context, ProcessInfo
+from danaus.actor.identity import ProcessRef
 from danaus.actor.runtime import Runtime
 from danaus.core.extent import Point
 
@@ -42,6 +43,13 @@ def take_runtime() -> Runtime | None:
     with _lock:
         runtime, _runtime = _runtime, None
         return runtime if _pid == os.getpid() else None
+
+
+def public_refs(refs: tuple[ProcessRef, ...]) -> tuple[ProcessRef, ...]:
+    """Return the references as other processes can use them."""
+    runtime = get_runtime()
+    mine = runtime.info.process_id
+    return tuple(runtime.connections.ref() if ref.process_id == mine else ref for ref in refs)
 
 
 def context() -> Context:

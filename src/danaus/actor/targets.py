@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from danaus.actor.batches import Key
 from danaus.actor.choice import Choice
 from danaus.actor.contexts import incarnation_of
+from danaus.actor.endpoints import Actor
 from danaus.actor.identity import ProcessRef
 from danaus.actor.links import Link
 from danaus.actor.place import Place
@@ -23,7 +24,7 @@ from danaus.core.extent import Extent, Region
 class Target:
     """The actors that a call goes to: a part of a mesh.
 
-    ``chosen``: where the only one stands in the part that it was chosen from.
+    ``cls`` is their class.  ``chosen``: where the only one stands in what it was chosen from.
     """
 
     runtime: Runtime
@@ -31,6 +32,7 @@ class Target:
     name: str
     region: Region
     refs: tuple[ProcessRef, ...]
+    cls: type[Actor]
     chosen: Place | None = None
 
     @functools.cached_property
@@ -87,7 +89,8 @@ class Target:
     def one(self, at: int) -> Target:
         """Return one of them, as a target of its own."""
         region = Region(Extent((), ()), self.ranks[at], ())
-        return Target(self.runtime, self.mesh_id, self.name, region, self.refs, self._place(at))
+        facts = (self.mesh_id, self.name, region, self.refs)
+        return Target(self.runtime, *facts, cls=self.cls, chosen=self._place(at))
 
     def _place(self, at: int) -> Place:
         extent = self.region.extent

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from danaus.actor import Actor, SupervisionError, endpoint
+from danaus.actor import Actor, Channel, Port, SupervisionError, endpoint
 from danaus.actor.owned import OwnedActors, OwnedProcs
 from danaus.actor.process_link import ProcessLink
 from danaus.wire.session import DialledSession
@@ -21,6 +21,21 @@ class Plain(Actor):
     @endpoint
     def ping(self) -> int:
         return 1
+
+
+class Giver(Actor):
+    @endpoint
+    def give(self) -> Port[int]:
+        port, self.receiver = Channel[int].open()
+        return port
+
+
+class Sender(Actor):
+    @endpoint
+    def send_twice(self, port: Port[int]) -> None:
+        assert not port.return_undeliverable
+        port.send(3)
+        port.send(4)
 
 
 class Asker(Actor):
@@ -60,6 +75,18 @@ def test_a_process_that_has_ended_leaves_nothing_in_its_owner(one):
         one_life(one.host(0), incarnation)
     more = kept() - before
     assert not [kind.__name__ for kind, num in more.items() if num >= TIMES], more
+
+
+def test_a_port_can_be_told_to_swallow_what_cannot_be_delivered(one):
+    giver = one.host(0).spawn_procs(name="w")
+    port = giver.spawn("giver", Giver).give.call_one().get(LIMIT_S)
+    other = one.host(0).spawn_procs().spawn("sender", Sender)
+    giver.kill().get(LIMIT_S)
+    with pytest.raises(SupervisionError):
+        port.send(1)
+    port.return_undeliverable = False
+    port.send(2)
+    other.send_twice.call_one(port).get(LIMIT_S)  # it goes with it
 
 
 def why_gone(call) -> str:

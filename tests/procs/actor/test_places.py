@@ -8,6 +8,7 @@ from danaus.actor import (
     Actor,
     Channel,
     SupervisionError,
+    as_endpoint,
     concurrent_endpoint,
     context,
     current_rank,
@@ -32,6 +33,9 @@ class Placed(Actor):
     def where(self, ballast: bytes = b"") -> tuple[dict[str, int], int, int]:
         at = context().message_rank
         return dict(at), at.rank, current_rank().rank
+
+    def plain(self) -> tuple[dict[str, int], int, int]:
+        return self.where()
 
     @endpoint
     async def where_async(self) -> tuple[dict[str, int], int, int]:
@@ -150,3 +154,30 @@ def test_this_program_s_host_is_that_of_its_process_and_its_axis_gives_way():
         assert procs.host_mesh.hosts == this_host().hosts
     finally:
         shutdown_context()
+
+
+class Relay(Actor):
+    """Calls an endpoint that it was handed."""
+
+    def __init__(self, add) -> None:
+        self.add = add
+
+    @endpoint
+    def relay(self, port) -> list[int]:
+        said = [value[1] for value in self.add.call().get(LIMIT_S).values()]
+        port.send(said)
+        return said
+
+
+def test_endpoints_are_references_too(one):
+    procs = one.host(0).spawn_procs(per_host={"a": 3})
+    placed = procs.spawn("placed", Placed)
+    part = placed.slice(a=slice(1, 3))
+    port, receiver = Channel[list[int]].open()
+    for handed in (part.where, as_endpoint(part.plain), part.where.with_options(timeout_s=20.0)):
+        relay = procs.slice(a=0).spawn("relay", Relay, handed)
+        assert relay.relay.call_one(port).get(LIMIT_S) == receiver.recv().get(LIMIT_S) == [0, 1]
+    mine = this_proc().spawn("mine", Placed)
+    relay = procs.slice(a=0).spawn("relay", Relay, mine.where)
+    assert relay.relay.call_one(port).get(LIMIT_S) == [0]
+    mine.stop().get(LIMIT_S)
