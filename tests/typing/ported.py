@@ -35,6 +35,8 @@ from danaus.actor import (
     enable_transport,
     endpoint,
     run_worker_loop_forever,
+    run_worker_loop_until_shutdown,
+    start_worker_loop_forever,
     this_host,
     this_proc,
     unhandled_fault_hook,
@@ -102,6 +104,8 @@ async def hosts_and_logs(address: Future[str]) -> None:
             assert_type(asyncio.create_task(procs.logging_option()), asyncio.Task[None])
     assert_type(await debug_controller().breakpoints(1.0), list[Breakpoint])
     run_worker_loop_forever("tcp:10.0.0.7:4500", "secret", name="here")
+    run_worker_loop_until_shutdown("tcp:10.0.0.7:4500", "secret")
+    assert_type(start_worker_loop_forever("tcp:10.0.0.7:4500", "secret"), Future[None])
     run_worker_loop_forever("tcp:10.0.0.7:4500")  # type: ignore[call-arg]
 
 

@@ -41,6 +41,10 @@ from danaus.actor.telemetry import traced as traced
 from danaus.actor.value_mesh import Outcome as Outcome
 from danaus.actor.value_mesh import ValueMesh as ValueMesh
 from danaus.actor.waiting_host import run_worker_loop_forever as run_worker_loop_forever
+from danaus.actor.worker_loops import (
+    run_worker_loop_until_shutdown as run_worker_loop_until_shutdown,
+)
+from danaus.actor.worker_loops import start_worker_loop_forever as start_worker_loop_forever
 from danaus.core.errors import ActorError as ActorError
 from danaus.core.errors import SupervisionError as SupervisionError
 from danaus.core.extent import Extent as Extent

@@ -194,10 +194,12 @@ class AttachedHost:
         if self.ref.agent_address:
             connections.forget_host(self.ref)
             connections.fences.pop(self.ref.agent_address, None)
+            connections.releases.pop(self.ref.agent_address, None)
         self.ref = HostRef(self.name, joined.agent_address, self.ref.job)
         self.agent_pid, self.goes_on = joined.agent_pid, joined.goes_on
         fence = KillAgent(joined.agent_pid, "it does not answer its controller")
         connections.fences[self.ref.agent_address] = functools.partial(self._say, fence)
+        connections.releases[self.ref.agent_address] = self._release
         return self.ref
 
     def _arrived(self, parts: list[bytearray]) -> None:
@@ -209,6 +211,10 @@ class AttachedHost:
         if self._session is not None:
             with contextlib.suppress(ChannelClosed):
                 self._session.send([TO_HOST.encode(message)])
+
+    def _release(self, reason: str) -> None:
+        """Have the host wait for others: what it had of this job was shut down."""
+        self._say(LeaveHost(reason))
 
     async def hang_up(self) -> None:
         """End the session; what the host has goes on for as long as it was told to without one."""

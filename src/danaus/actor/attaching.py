@@ -194,6 +194,7 @@ class AttachedHosts:
     async def _leave_all(self) -> None:
         for ref in self.refs:
             self._runtime.connections.fences.pop(ref.agent_address, None)
+            self._runtime.connections.releases.pop(ref.agent_address, None)
         await asyncio.gather(
             *(
                 host.hang_up() if host.name in self._kept else host.leave("its program has left")

@@ -82,6 +82,8 @@ class Connections:
         self._partings: dict[str, list[Callable[[], Awaitable[None]]]] = {}
         self.fences: dict[str, Callable[[], None]] = {}
         """How to end an agent of this machine that does not answer, by its address."""
+        self.releases: dict[str, Callable[[str], None]] = {}
+        """How to tell a host that waits that it was shut down, and why, by its agent's address."""
 
     # -- jobs ----------------------------------------------------------------------------------
 

@@ -57,6 +57,9 @@ def shut_down_hosts(
     def one_less(host: HostRef, _: str, is_lost: bool) -> None:
         if is_lost and host in left:
             left.discard(host)
+            release = runtime.connections.releases.pop(host.agent_address, None)
+            if release is not None:
+                release(terms.reason or "it was shut down")
             if not left:
                 runtime.on_host_news.remove(one_less)
                 then()

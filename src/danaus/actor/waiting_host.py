@@ -85,10 +85,18 @@ class WaitingHost:
     Args:
         places: Where the host's things are.
         say: Shows a line to the person at the host.
+        done: Called when a job that it worked for is over here.
     """
 
-    def __init__(self, places: HostPlaces, say: Callable[[str], None]) -> None:
-        self._places, self._say = places, say
+    def __init__(
+        self,
+        places: HostPlaces,
+        say: Callable[[str], None],
+        *,
+        done: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._places, self._say, self._done = places, say, done
+        self._has_worked = False
         self._machine = WaitingMachine()
         self._events: deque[Event] = deque()
         self._busy = False
@@ -224,6 +232,7 @@ class WaitingHost:
                 each.session.end("a newer session took its place", clean=True)
         try:
             self._tell(number, await work(visitor.order))
+            self._has_worked = True
         except (DanausError, OSError) as error:
             self._tell(number, HostRefused(str(error)))
             self._feed(LeaveAsked(number, f"it cannot work here: {error}"))
@@ -234,6 +243,8 @@ class WaitingHost:
         for each in list(self._visitors.values()):
             if not each.session.is_connected:  # a controller that is gone for good
                 each.session.end("its job is over", clean=True)
+        if self._has_worked:
+            self._done()
 
     async def _look_for(self, number: int, controller: Address) -> None:
         self._feed(ControllerLookedFor(number, await look_for(controller)))
@@ -257,13 +268,13 @@ def _application(number: int, order: JoinHost) -> Application:
 
 @contextlib.contextmanager
 def places_of(
-    listen: Address, secret_path: Path, *, run_dir: Path | None, name: str
+    address: Address | str, secret: Path | str, *, run_dir: Path | str | None, name: str
 ) -> Iterator[HostPlaces]:
     """Make the folders of a waiting host; temporary ones are removed afterwards.
 
     Args:
-        listen: Where it listens.
-        secret_path: File of the hosts' secret.
+        address: Where it listens.
+        secret: File of the hosts' secret.
         run_dir: Folder for its own things, on its own disk; None: a temporary one.
         name: Of the host, for people; empty: the machine's.
 
@@ -277,8 +288,9 @@ def places_of(
             stack.callback(made.remove)
             return made.path
 
+        listen = address_of(address) if isinstance(address, str) else address
         name = check_name(name or socket.gethostname(), "the name of a host")
-        folder = run_dir.absolute() if run_dir is not None else temporary()
+        folder = Path(run_dir).absolute() if run_dir is not None else temporary()
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             (folder / "agents").mkdir(mode=0o700, exist_ok=True)
@@ -288,7 +300,7 @@ def places_of(
             sockets.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"a host cannot work in {folder}", str(error.strerror)) from error
-        yield HostPlaces(name, listen, folder, sockets, secret_path.absolute())
+        yield HostPlaces(name, listen, folder, sockets, Path(secret).absolute())
 
 
 def run_worker_loop_forever(
@@ -315,16 +327,23 @@ def run_worker_loop_forever(
         AddressRefused: The address cannot be bound.
         ConfigError: There is no secret.
     """
-    listen = address_of(address) if isinstance(address, str) else address
-    folder = Path(run_dir) if run_dir is not None else None
-    with places_of(listen, Path(secret), run_dir=folder, name=name) as places:
+    with places_of(address, secret, run_dir=run_dir, name=name) as places:
+        asyncio.run(serve_until_told(places, say))
 
-        async def serve() -> None:
-            ending = asyncio.Event()
-            host = WaitingHost(places, say)
-            loop = asyncio.get_running_loop()
-            loop.add_signal_handler(signal.SIGINT, ending.set)
-            loop.add_signal_handler(signal.SIGTERM, host.leave, ending)
-            await host.run(ending, lambda at: say(f"{places.name} waits to be joined at {at}"))
 
-        asyncio.run(serve())
+async def serve_until_told(
+    places: HostPlaces, say: Callable[[str], None], *, until_shutdown: bool = False
+) -> None:
+    """Let a host be joined until SIGINT or SIGTERM; on the main thread.
+
+    Args:
+        places: Where the host's things are.
+        say: Shows a line to the person at the host.
+        until_shutdown: Or until the first job that it works for is over here.
+    """
+    ending = asyncio.Event()
+    host = WaitingHost(places, say, done=ending.set if until_shutdown else lambda: None)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, ending.set)
+    loop.add_signal_handler(signal.SIGTERM, host.leave, ending)
+    await host.run(ending, lambda at: say(f"{places.name} waits to be joined at {at}"))
