@@ -138,12 +138,13 @@ def take_away(proc: str, *, forks: bool) -> None:
     process_descriptor._kernel = KQUEUE
 
 
-def everywhere(folder: Path, *, forks: bool = False) -> dict[str, str]:
+def everywhere(folder: Path, *, forks: bool = False, has_uvloop: bool = True) -> dict[str, str]:
     """Return the environment of a program that lives on another system.
 
     Args:
         folder: Where what it needs may be laid down.
         forks: It is one on which processes may be copied.
+        has_uvloop: It has that loop, beside asyncio's own.
     """
     proc, start = folder / "proc", folder / "start"
     for each in (proc, start):
@@ -151,6 +152,8 @@ def everywhere(folder: Path, *, forks: bool = False) -> dict[str, str]:
     (start / "elsewhere.py").write_text(Path(__file__).read_text())
     # What the standard library asks macOS for.
     (start / "_scproxy.py").write_text("_get_proxies = _get_proxy_settings = dict\n")
+    if not has_uvloop:
+        (start / "uvloop.py").write_text("raise ImportError('not on this platform')\n")
     (start / "sitecustomize.py").write_text(
         f"import elsewhere\nelsewhere.take_away({str(proc)!r}, forks={forks})\n"
     )

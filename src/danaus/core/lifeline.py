@@ -112,7 +112,10 @@ def _has_ended(fd: int, wait_ms: int | None) -> bool:
 
 def _watch(fd: int, whole_group: bool) -> None:
     if _has_ended(fd, None):
-        os.kill(-os.getpgrp() if whole_group else os.getpid(), signal.SIGKILL)
+        if whole_group:
+            with contextlib.suppress(OSError):  # where one of it may not be signalled
+                os.killpg(os.getpgrp(), signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 @contextlib.contextmanager

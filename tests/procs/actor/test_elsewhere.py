@@ -163,15 +163,13 @@ shutdown_context()
 """
 
 
-def run(
-    tmp_path: Path, program: str, *words: str, forks: bool = False
-) -> subprocess.CompletedProcess[str]:
+def run(tmp_path: Path, program: str, *words: str, **how: bool) -> subprocess.CompletedProcess[str]:
     """Run a program on another system."""
     (tmp_path / "program.py").write_text(program)
     return subprocess.run(
         [sys.executable, *(words or ("program.py", str(tmp_path / "run")))],
         cwd=tmp_path,
-        env=everywhere(tmp_path, forks=forks),
+        env=everywhere(tmp_path, **how),
         capture_output=True,
         text=True,
         timeout=LIMIT_S,
@@ -179,14 +177,17 @@ def run(
     )
 
 
-@pytest.fixture(params=["spawns", "forks"])
-def forks(request):
-    return request.param == "forks"
+@pytest.fixture(
+    params=[{}, {"forks": True}, {"has_uvloop": False}],
+    ids=["spawns", "forks", "spawns, plain asyncio"],
+)
+def how(request):
+    return request.param
 
 
 @pytest.mark.timeout(120)
-def test_actors_are_spawned_called_killed_restarted_and_stopped(tmp_path, forks):
-    done = run(tmp_path, PROGRAM, forks=forks)
+def test_actors_are_spawned_called_killed_restarted_and_stopped(tmp_path, how):
+    done = run(tmp_path, PROGRAM, **how)
     assert done.returncode == 0, done
     assert done.stdout.splitlines() == [
         "[11, 11]",
@@ -201,9 +202,9 @@ def test_actors_are_spawned_called_killed_restarted_and_stopped(tmp_path, forks)
 
 
 @pytest.mark.timeout(120)
-def test_workers_outlive_their_nursery_and_nothing_outlives_its_agent(tmp_path, forks):
+def test_workers_outlive_their_nursery_and_nothing_outlives_its_agent(tmp_path, how):
     """Not what has lost its nursery, nor a stopped worker, nor what a worker has started."""
-    done = run(tmp_path, DEATHS, forks=forks)
+    done = run(tmp_path, DEATHS, **how)
     assert done.returncode == 0, done
     assert done.stdout.splitlines() == [
         f"[{3 << 20}, {3 << 20}]",
