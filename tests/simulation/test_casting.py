@@ -136,8 +136,10 @@ class Host:
             case Deliver():
                 self.deliver_many([(message, parts)], peer)
 
-    def take_messages(self, messages, peer) -> None:
-        self.deliver_many(messages, peer)
+    def take_messages(self, messages, peer):
+        if self.ref not in self.world.dead:
+            self.deliver_many(messages, peer)
+        return []
 
     def deliver_many(self, messages, peer) -> None:
         for message, parts in messages:
@@ -180,6 +182,8 @@ class Answers:
 
 
 class OnePoint:
+    any_thread = False
+
     def __init__(self, answers: Answers, at: int) -> None:
         self._answers, self._at = answers, at
 

@@ -20,6 +20,7 @@ from danaus.actor.endpoints import (
 from danaus.actor.faces import Endpoint
 from danaus.actor.future import Future
 from danaus.actor.gathers import (
+    AllAnswers,
     Answer,
     Gather,
     Gathering,
@@ -176,8 +177,7 @@ class MeshEndpoint(Endpoint[P, R]):
         def decode(answers: list[Answer]) -> U:
             return finish([answer() for answer in answers])
 
-        future: Future[U] = Future(self._name, on_cancel=gather.cancel, decode=decode)
-        gather.future = future
+        future = AllAnswers(self._name, gather, decode)
         self._post(parts, gather)
         return future
 

@@ -126,6 +126,8 @@ class _BranchPending:
         messages: What was sent there, by place in the call; those that have not come out.
     """
 
+    any_thread = False
+
     def __init__(self, casting: Casting, messages: dict[int, Numbered]) -> None:
         self._casting = casting
         self._left = messages

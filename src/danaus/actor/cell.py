@@ -1,8 +1,8 @@
 """One actor in its process: its inbox, and where its code runs.
 
 Plain code runs on a thread of the actor's own, ``async`` code on the process's loop for users'
-code.  Whichever thread has handled a message answers it and takes the next: the connections' loop
-only hands over what arrives, and what begins and ends an actor happens there.
+code.  Whichever has handled a message answers it and takes the next, and while there is none a
+worker's reads the connections (``wire.reading``).  Actors begin and end on the connections' loop.
 
 Invariants:
     A-1: messages of one sender are handled in the order of their numbers.
@@ -16,7 +16,6 @@ import asyncio
 import collections
 import contextvars
 import dataclasses
-import queue
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -26,6 +25,7 @@ from danaus.actor.contexts import Context, act_as, current
 from danaus.actor.endpoints import EndpointSpec, undeclared
 from danaus.actor.failure import Fault, MeshFailure
 from danaus.actor.hooks import Hooks
+from danaus.actor.jobs import Jobs
 from danaus.actor.links import Peer
 from danaus.actor.ordering import HoldBack
 from danaus.actor.portable import packed_exception
@@ -47,7 +47,7 @@ class CellHost(CodeHost, Protocol):
 
 
 class ActorCell:
-    """One actor; methods without an underscore run on the connections' loop.
+    """One actor; methods without an underscore run on the connections' loop, except ``deliver``.
 
     Args:
         host: The process.
@@ -72,7 +72,7 @@ class ActorCell:
         self._closing_why = ""
         self._pausing: Callable[[], None] | None = None
         self._is_paused = False
-        self._jobs: queue.SimpleQueue[Work | Callable[[], None] | None] = queue.SimpleQueue()
+        self._jobs: Jobs[Work | Callable[[], None] | None] = Jobs(host.idle_reading)
         self._hooks = Hooks(host, self._jobs.put)
         self._start_thread()
 
@@ -99,9 +99,8 @@ class ActorCell:
                 fault = fault_of(attempt.error, self._host.wall_clock.now())
                 self._host.io.post(self._not_constructed, call, fault)
             else:
-                self._host.io.post(
-                    self._constructed, call, dict(type(self._instance).__endpoints__)
-                )
+                endpoints = dict(type(self._instance).__endpoints__)
+                self._host.io.post(self._constructed, call, endpoints)
 
         self._jobs.put(job)
 
@@ -130,7 +129,7 @@ class ActorCell:
     # -- messages ------------------------------------------------------------------------------
 
     def deliver(self, messages: Sequence[tuple[Deliver, Sequence[Buffer]]], peer: Peer) -> None:
-        """Take messages that arrived together."""
+        """Take messages that arrived together; from whichever thread has read them."""
         refused: list[tuple[Work, str]] = []
         with self._lock:
             why = self.gone_why or (self._closing_why if self._closing is not None else "")
@@ -151,7 +150,10 @@ class ActorCell:
         self._pump()
 
     def skip(self, sender: str, number: int) -> None:
-        """Do not wait for messages that were refused before this actor was made."""
+        """Do not wait for messages that were refused before this actor was made.
+
+        Before anything is delivered.
+        """
         self._order.skip(sender, number)
 
     def cancel(self, peer: Peer, call: int) -> None:
@@ -230,9 +232,9 @@ class ActorCell:
         return ready
 
     def _drained(self) -> None:
-        closing, self._closing = self._closing, None
-        if closing is not None:
+        if (closing := self._closing) is not None:
             self.refuse_all(self._closing_why)
+            self._closing = None
             closing()
 
     def _start(self, work: Work) -> None:
@@ -286,9 +288,8 @@ class ActorCell:
         with Attempt() as attempt:
             method, args, kwargs = opened(work, self.context, self._host.ports)
             parts = packed(work, method(self._instance, *args, **kwargs))
-        if attempt.error is None:
-            return self._finished(work, None, parts)
-        return self._ended(work, attempt.error)
+        error = attempt.error
+        return self._finished(work, None, parts) if error is None else self._ended(work, error)
 
     def _ended(self, work: Work, error: Exception) -> Work | None:
         """Have the error answered; return what the actor's own thread is to go on with."""
@@ -300,12 +301,13 @@ class ActorCell:
         return None
 
     def _failed_with_port(self, work: Work, fault: Fault) -> None:
-        following = self._failed(work, fault)
-        if following is not None:
+        if (following := self._failed(work, fault)) is not None:
             self._jobs.put(following)
 
     def _start_task(self, work: Work) -> None:
         """Begin an ``async`` endpoint; on the loop for users' code, in order."""
+        if (reading := self._host.idle_reading) is not None:
+            reading.follow(self._host.user_loop.loop)
         context = contextvars.copy_context()
         context.run(current.set, self.context)
         context.run(self._host.user_loop.tasks.start, self._run_async(work), work.message.endpoint)

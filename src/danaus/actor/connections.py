@@ -25,6 +25,7 @@ from danaus.actor.session_peer import SessionPeer
 from danaus.actor.supervision_messages import ProcessName
 from danaus.core.errors import ConfigError, DanausError
 from danaus.wire.address import Address
+from danaus.wire.reading import SharedReading, shared_reading
 from danaus.wire.secret import Secret
 from danaus.wire.session import Session, SessionListener, open_session, serve_sessions
 
@@ -79,6 +80,7 @@ class Connections:
         self._followers = Followers(self, user.fault_of)
         self._agents: dict[str, AgentLink] = {}
         self._generations = Generations()
+        self.reading: SharedReading | None = None
         self._partings: dict[str, list[Callable[[], Awaitable[None]]]] = {}
         self.fences: dict[str, Callable[[], None]] = {}
         """How to end an agent of this machine that does not answer, by its address."""
@@ -116,6 +118,7 @@ class Connections:
 
         def serve(session: Session) -> None:
             self._serve(session, job)
+            session.share_reading(self._shared_reading())
 
         lost_limit_s = max(LOST_LIMIT_S, patience.lost_limit_s)
         listener = await serve_sessions(bind, secret, serve, lost_limit_s=lost_limit_s)
@@ -133,6 +136,9 @@ class Connections:
         """Leave every job."""
         for job in list(self._jobs):
             await self._leave(job)
+        if self.reading is not None:
+            self.reading.close()
+            self.reading = None
 
     async def _leave(self, job: str) -> None:
         self._user.about_to_leave(job)
@@ -201,6 +207,11 @@ class Connections:
         if not self._generations.admit(job, hello.generation, session):
             return
         SessionPeer(session, hello, job, user=self._user)
+
+    def _shared_reading(self) -> SharedReading | None:
+        if self.reading is None:
+            self.reading = shared_reading()
+        return self.reading
 
     # -- agents --------------------------------------------------------------------------------
 
@@ -325,6 +336,7 @@ class Connections:
             session.end(link.fault_why, clean=True)
             return
         link.attach(session)
+        session.share_reading(self._shared_reading())
         reason = await session.closed
         link.fail(f"the connection ended: {reason.why}", None)
 

@@ -9,14 +9,21 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
+import time
 from collections.abc import Callable, Generator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from danaus.actor.attempt import Attempt
 from danaus.actor.handover import handover_to
 from danaus.core.errors import DeadlinePassed
+from danaus.wire.reading import SharedReading, about_to_block, is_handling_here
 
 T = TypeVar("T")
+
+
+class _Waiter(Protocol):
+    def release(self) -> None: ...
+
 
 _NONE: Any = ()  # waiters and callbacks of what is settled
 _forbidden_threads: set[int] = set()
@@ -67,7 +74,7 @@ class Future(Generic[T]):
         self._on_cancel = on_cancel
         self._lock = threading.Lock()
         self._is_settled = False
-        self._waiters: list[threading.Lock] = []  # each held until the future is settled
+        self._waiters: list[_Waiter] = []  # each is released once the future is settled
         self._value: T | None = None
         self._error: BaseException | None = None
         self._callbacks: list[Callable[[Future[T]], None]] = []
@@ -112,22 +119,33 @@ class Future(Generic[T]):
             callback(self)
         return True
 
+    @property
+    def _reading(self) -> SharedReading | None:
+        """Who brings what this waits for, where that may be the thread that waits."""
+        return None
+
     def _wait(self, limit_s: float | None) -> None:
         if self.done():
             return
+        reading = self._reading
+        self._forbid_where_it_would_hang()
         waiter = threading.Lock()  # wakes a thread in half the time of an event
         waiter.acquire()
         with self._lock:
             if self._is_settled:
                 return
-            self._waiters.append(waiter)
+            told = waiter if reading is None else _Reader(waiter, reading)
+            self._waiters.append(told)
             self._num_waiting += 1
         try:
-            if not waiter.acquire(timeout=-1 if limit_s is None else max(0.0, limit_s)):
+            left_s = self._read_meanwhile(reading, limit_s)
+            if not waiter.acquire(timeout=left_s):
                 raise DeadlinePassed(waited_for=self.what, limit_s=limit_s or 0.0)
         finally:
             with self._lock:
                 self._num_waiting -= 1
+                if not self._is_settled:
+                    self._waiters.remove(told)
 
     # -- waiting -------------------------------------------------------------------------------
 
@@ -136,7 +154,11 @@ class Future(Generic[T]):
         return self._is_settled
 
     def add_done_callback(self, callback: Callable[[Future[T]], None]) -> None:
-        """Call ``callback(self)`` once settled, on the thread that settles it (or at once)."""
+        """Call ``callback(self)`` once settled, on the thread that settles it (or at once).
+
+        That may be the connections' thread, or one that waits for another answer: it must not
+        block.
+        """
         with self._lock:
             if not self._is_settled:
                 self._callbacks.append(callback)
@@ -153,15 +175,23 @@ class Future(Generic[T]):
             DeadlinePassed: ``timeout`` passed; the call itself goes on.
             Exception: Whatever the future was settled with.
         """
-        self._forbid_where_it_would_hang()
         self._wait(timeout)
         return self._outcome()
 
+    def _read_meanwhile(self, reading: SharedReading | None, limit_s: float | None) -> float:
+        """Read until it is settled, if that can be done; return how long to wait after that."""
+        until_s = None if limit_s is None else time.monotonic() + limit_s
+        if reading is not None:
+            reading.lead(self.done, limit_s=limit_s)
+        if not self._is_settled:
+            about_to_block()
+        return -1 if until_s is None else max(0.0, until_s - time.monotonic())
+
     def _forbid_where_it_would_hang(self) -> None:
-        if threading.get_ident() in _forbidden_threads and not self._is_settled:
+        if is_handling_here() or threading.get_ident() in _forbidden_threads:
             raise RuntimeError(
-                f"{self.what}: get() would block the event loop that brings the answer; "
-                "await it instead"
+                f"{self.what}: get() would block the thread that brings the answer; await it "
+                "instead, or add a callback"
             )
 
     def result(self, timeout: float | None = None) -> T:
@@ -170,7 +200,6 @@ class Future(Generic[T]):
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait and return the exception, None if there is a value."""
-        self._forbid_where_it_would_hang()
         self._wait(timeout)
         self._open()
         return self._error
@@ -205,6 +234,9 @@ class Future(Generic[T]):
             with self._lock:
                 self._num_waiting += 1
             self.add_done_callback(waiting.source_settled)
+            reading = self._reading
+            if reading is not None:
+                reading.follow(waiting.get_loop())
             yield waiting
             if not self._is_settled:
                 raise RuntimeError(f"{self.what} was awaited by what is no task of asyncio's")
@@ -230,6 +262,18 @@ class Future(Generic[T]):
             raise self._error
         value: Any = self._value
         return value  # type: ignore[no-any-return]
+
+
+class _Reader:
+    """A thread that reads while it waits."""
+
+    def __init__(self, waiter: threading.Lock, reading: SharedReading) -> None:
+        self._waiter, self._reading = waiter, reading
+
+    def release(self) -> None:
+        """Have it go on."""
+        self._waiter.release()
+        self._reading.ring()
 
 
 class _Awaiting:

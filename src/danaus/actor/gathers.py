@@ -1,5 +1,7 @@
-"""The answers to one call, as they come in (A-4, A-5); on the connections' loop, but for its start.
+"""The answers to one call, as they come in (A-4, A-5).
 
+What was returned or raised comes on whichever thread reads it, all else happens on the
+connections' loop.
 Owns ``OneAnswer`` (one actor's, the future itself), ``Gather`` (all answers, then the future),
 ``StreamGather`` (a future for each) and ``PortGather`` (on to a port).  Answers are unpacked on the
 thread that asks for them.
@@ -9,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import threading
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from danaus.actor.attempt import Attempt
 from danaus.actor.failure import Fault
@@ -24,6 +27,9 @@ from danaus.actor.targets import Options, Target
 from danaus.actor.value_mesh import Outcome
 from danaus.core.errors import ActorError, DanausError, DeadlinePassed
 from danaus.wire.codec import unpack
+from danaus.wire.reading import SharedReading
+
+T = TypeVar("T")
 
 Answer = Callable[[], Outcome[Any]]
 
@@ -50,6 +56,7 @@ class OneAnswer(Future[Any]):
     """
 
     __slots__ = ("_posted", "_target")
+    any_thread = True
 
     def __init__(self, target: Target, what: str) -> None:
         super().__init__(what, decode=unpack)
@@ -68,6 +75,10 @@ class OneAnswer(Future[Any]):
         self._posted = (link, call)
         if self._is_settled and isinstance(self._error, asyncio.CancelledError):
             self._give_up()
+
+    @property
+    def _reading(self) -> SharedReading | None:
+        return self._posted[0].reading if self._posted is not None else None
 
     def returned(self, parts: Parts) -> None:
         """The endpoint returned."""
@@ -106,14 +117,17 @@ class Gather:
     Attributes:
         future: Settled with all answers, by rank.
         again: Sends the message to one point once more.
+        reading: Who brings the answers, where that may be the thread that waits for them.
     """
 
     def __init__(self, target: Target, endpoint: str, options: Options) -> None:
         self.future: Future[Any] | None = None
         self.again: Callable[[int], None] | None = None
+        self.reading: SharedReading | None = None
         self._target = target
         self._endpoint = endpoint
         self._options = options
+        self._lock = threading.Lock()  # of the answers: they may come on several threads
         self._timer: asyncio.TimerHandle | None = None
         self._answers: list[Answer | None] = [None] * len(target.ranks)
         self._left = len(self._answers)
@@ -136,6 +150,7 @@ class Gather:
 
     def posted(self, at: int, link: Link, call: int) -> None:
         """Learn how the call to one point can be cancelled."""
+        self.reading = self.reading or link.reading
         if self._answers[at] is None:
             self._posted[at] = (link, call)
             if self._is_cancelled:
@@ -146,14 +161,15 @@ class Gather:
         return self._target.name_of(at)
 
     def answered(self, at: int, answer: Answer) -> None:
-        """Take the answer of one point."""
+        """Take the answer of one point; from any thread."""
         self._posted.pop(at, None)
-        if self._answers[at] is not None:
-            return
-        self._answers[at] = answer
-        self._left -= 1
+        with self._lock:
+            if self._answers[at] is not None:
+                return
+            self._answers[at] = answer
+            self._left -= 1
         if self._left == 0 and self._timer is not None:
-            self._timer.cancel()
+            self._target.runtime.io.post(self._timer.cancel)
         self._hand_out(answer)
 
     def lost(self, at: int, error: DanausError) -> None:
@@ -198,6 +214,27 @@ class Gather:
             self.begin()
 
 
+class AllAnswers(Future[T]):
+    """What is made of all answers.
+
+    Args:
+        what: The call, for messages.
+        gather: Collects them.
+        decode: Makes it of them.
+    """
+
+    __slots__ = ("_gather",)
+
+    def __init__(self, what: str, gather: Gather, decode: Callable[[list[Answer]], T]) -> None:
+        super().__init__(what, on_cancel=gather.cancel, decode=decode)
+        self._gather = gather
+        gather.future = self
+
+    @property
+    def _reading(self) -> SharedReading | None:
+        return self._gather.reading
+
+
 class StreamGather(Gather):
     """Settles one future with each answer, in the order of arrival.
 
@@ -228,6 +265,8 @@ class StreamGather(Gather):
 
 class PointPending:
     """Waits for one point's answer."""
+
+    any_thread = True
 
     def __init__(self, gather: Gather, at: int) -> None:
         self._gather = gather
@@ -271,6 +310,8 @@ class PortGather:
 
 class PortPending:
     """Waits for one point's answer on behalf of a port."""
+
+    any_thread = False
 
     def __init__(self, name: str, port: Port[Any], rank: int) -> None:
         self._name, self._port, self._rank = name, port, rank

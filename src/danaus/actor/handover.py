@@ -12,6 +12,8 @@ import threading
 import weakref
 from collections.abc import Callable
 
+from danaus.wire.reading import soon_here
+
 
 class Handover:
     """Functions for one loop.
@@ -36,7 +38,9 @@ class Handover:
             return
         self._is_woken = True
         loop = self.loop()
-        if loop is not None:
+        if loop is not None and asyncio._get_running_loop() is loop:
+            soon_here(loop, self._call_all)
+        elif loop is not None:
             with contextlib.suppress(RuntimeError):  # it has ended, nobody waits any more
                 loop.call_soon_threadsafe(self._call_all)
 

@@ -1,6 +1,7 @@
 """The actors that live in this process: their birth, their messages, their end.
 
-On the connections' loop.  Supervision decides when an actor may clean up; see ``supervising``.
+On the connections' loop, except ``deliver_here``.  Supervision decides when an actor may clean up;
+see ``supervising``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from danaus.actor.contexts import Context, ProcessInfo
 from danaus.actor.exits import stop_words
 from danaus.actor.failure import Fault
 from danaus.actor.identity import CONTROLLERS, ProcessRef
-from danaus.actor.links import Link, LocalLink, Parts, Peer
+from danaus.actor.links import Deliveries, Link, LocalLink, Parts, Peer
 from danaus.actor.loop_thread import LoopThread
 from danaus.actor.portable import packed_exception, packed_fault
 from danaus.actor.process_messages import (
@@ -172,11 +173,12 @@ class Hosting:
             point=Extent(message.axes, message.sizes).point(message.rank),
             creator=message.creator,
         )
-        cell = self._cells[key] = ActorCell(self._process, context, peer)
-        self._host(cell, key)
-        cell.construct(parts, message.call)
+        cell = ActorCell(self._process, context, peer)
         for sender, number in self._refused.pop(key, {}).items():
             cell.skip(sender, number)
+        self._cells[key] = cell  # from here on whoever reads the connections delivers to it
+        self._host(cell, key)
+        cell.construct(parts, message.call)
         for early, its_parts, its_peer in self._early.pop(key, ()):
             cell.deliver([(early, its_parts)], its_peer)
 
@@ -233,16 +235,22 @@ class Hosting:
 
     # -- messages ------------------------------------------------------------------------------
 
-    def deliver_many(self, messages: list[tuple[Deliver, Parts]], peer: Peer) -> None:
+    def deliver_many(self, messages: Deliveries, peer: Peer) -> None:
         """Hand messages that arrived together to their actors, each run for one of them at once."""
+        for message, parts in self.deliver_here(messages, peer):
+            self._deliver(message, parts, peer)
+
+    def deliver_here(self, messages: Deliveries, peer: Peer) -> Deliveries:
+        """Hand messages to actors that live here, from any thread; return those for others."""
         mine = self._process.info.incarnation
+        others: Deliveries = []
         for (mesh_id, rank, incarnation), run in itertools.groupby(messages, _receiver):
             cell = self._cells.get(ActorKey(mesh_id, rank))
             if cell is not None and incarnation == mine:
                 cell.deliver(list(run), peer)
-                continue
-            for message, parts in run:
-                self._deliver(message, parts, peer)
+            else:
+                others.extend(run)
+        return others
 
     def _deliver(self, message: Deliver, parts: Parts, peer: Peer) -> None:
         key = ActorKey(message.mesh_id, message.rank)

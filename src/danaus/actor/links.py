@@ -34,6 +34,7 @@ from danaus.actor.process_messages import (
 )
 from danaus.wire.codec import own
 from danaus.wire.frame import Buffer
+from danaus.wire.reading import SharedReading
 
 NOT_SENT = -1
 """Of ``submit``: the link took nothing."""
@@ -57,11 +58,21 @@ class Live(bytes):
         return part
 
 
+Deliveries = list[tuple[Deliver, Parts]]
+"""Messages for actors that came together."""
+
 Build = Callable[[int], ProcessMessage]
 
 
 class Pending(Protocol):
-    """Someone who waits for the answer to one message."""
+    """Someone who waits for the answer to one message.
+
+    Attributes:
+        any_thread: Whether ``returned`` and ``raised`` may be called from any thread, not from the
+            loop alone.
+    """
+
+    any_thread: bool
 
     def returned(self, parts: Parts) -> None:
         """The endpoint returned; ``parts`` hold the value."""
@@ -83,8 +94,8 @@ class LinkUser(Protocol):
     def take_request(self, message: ProcessMessage, parts: Parts, peer: Peer) -> None:
         """Handle what arrived and is no answer."""
 
-    def take_messages(self, messages: list[tuple[Deliver, Parts]], peer: Peer) -> None:
-        """Handle messages for actors that arrived together."""
+    def take_messages(self, messages: Deliveries, peer: Peer) -> Deliveries:
+        """Hand messages to actors, from any thread; return those that only the loop can hand on."""
 
     def take_notice(self, message: ActorFailed | FailurePassedUp, parts: Parts) -> None:
         """Handle what an actor of a mesh owned here has to say about its failures."""
@@ -151,6 +162,11 @@ class Link:
         """
         return NOT_SENT
 
+    @property
+    def reading(self) -> SharedReading | None:
+        """Who brings the answers, where that may be the thread that waits for them."""
+        return None
+
     def cancel(self, call: int) -> None:
         """Stop to wait for a call, and say so to the other side."""
         if self._pending.pop(call, None) is not None:
@@ -167,7 +183,7 @@ class Link:
                 return
             self.fault, self.fault_why = fault, why
             pending, self._pending = self._pending, {}
-        for each in pending.values():
+        for each in list(pending.values()):  # while a thread that reads may take one out
             each.gone(why, fault)
 
     def _send(self, message: ProcessMessage, parts: Parts) -> None:

@@ -7,10 +7,17 @@ on the connections' loop).
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import Counter
 from collections.abc import Callable
 
 Sink = Callable[[str, tuple[str, ...]], None]
+
+
+def print_lines(process_id: str, lines: tuple[str, ...]) -> None:
+    """Show what a worker wrote."""
+    sys.stdout.write("".join(f"[{process_id}] {line}\n" for line in lines))
+    sys.stdout.flush()
 
 
 class Repeats:

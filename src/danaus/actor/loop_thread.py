@@ -1,7 +1,8 @@
 """A thread that runs an event loop, and how other threads hand it work in order.
 
 Each process has one for connections, which never runs users' code, and one for users' ``async``
-code, so that neither heartbeats nor other actors wait for what a user's endpoint does (A-2).
+code, so that neither heartbeats nor other actors wait for what a user's endpoint does (A-2).  The
+second reads for the first for as long as it is quick about it: see ``wire.reading``.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 
 from danaus.actor.future import forbid_blocking
 from danaus.wire.owned_tasks import OwnedTasks
+from danaus.wire.reading import soon_here
 
 _START_LIMIT_S = 10.0
 _STOP_LIMIT_S = 5.0
@@ -62,7 +64,7 @@ class LoopThread:
                 return
             self._is_woken = True
         if threading.get_ident() == self._thread.ident:
-            self.loop.call_soon(self._run_posted)
+            soon_here(self.loop, self._run_posted)
             return
         try:
             self.loop.call_soon_threadsafe(self._run_posted)

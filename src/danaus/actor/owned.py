@@ -316,6 +316,8 @@ class OwnedActors(OwnedMesh):
 class _All:
     """Waits for one answer from each point."""
 
+    any_thread = False
+
     def __init__(
         self, mesh: OwnedMesh, num_points: int, then: Callable[[Exception | None], None]
     ) -> None:

@@ -1,6 +1,7 @@
 """The link to one other process, over a session that outlives connections (A-3).
 
-On the connections' loop, but for ``submit``: whoever calls an actor sends from its own thread.
+On the connections' loop, but for ``submit`` and the simplest answers: whoever calls an actor sends
+from its own thread, and reads there while it waits.
 
 Invariants:
     What is submitted is sent in the order in which it was, whichever thread sends it.
@@ -16,21 +17,32 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from danaus.actor.arrivals import Arrivals
 from danaus.actor.batches import SMALL_BYTES, TOGETHER, Key, Outgoing
 from danaus.actor.contexts import incarnation_of
 from danaus.actor.failure import Fault
 from danaus.actor.handover import Handover, handover_to
 from danaus.actor.identity import ProcessRef
 from danaus.actor.links import NOT_SENT, Link, LinkUser, Parts, Pending
-from danaus.actor.process_messages import CODEC, Deliver, ProcessMessage
-from danaus.core.errors import ChannelClosed, DanausError, MessageTooLarge
+from danaus.actor.process_messages import (
+    CODEC,
+    Deliver,
+    ProcessMessage,
+    Raised,
+    Returned,
+    ReturnedMany,
+)
+from danaus.core.errors import ChannelClosed, MessageTooLarge
 from danaus.wire.codec import own
 from danaus.wire.lending import Part
+from danaus.wire.reading import SharedReading
 from danaus.wire.session import Session
 
 Unsent = tuple[ProcessMessage, Parts, Pending | None]
 
 Turn = tuple[Handover | None, int]
+
+_ANSWERS = (Returned, Raised)
 
 RENEW_AFTER_S = 5.0
 """A link whose session ended is given up for so long; then its next use opens another."""
@@ -73,6 +85,10 @@ class ProcessLink(Link):
         self._io_will_flush = False
 
     @property
+    def reading(self) -> SharedReading | None:
+        return self.session.reading if self.session is not None else None
+
+    @property
     def may_come_up_again(self) -> bool:
         """Tell whether the process may live and be within reach by now: a cut has ended, say."""
         failed_s = asyncio.get_running_loop().time() - self._failed_at
@@ -86,6 +102,7 @@ class ProcessLink(Link):
 
     def attach(self, session: Session) -> None:
         """Begin to use an open session."""
+        self._arrivals = Arrivals(self._user.io, session)
         session.on_message = self._arrived
         self.session = session
         outbox, self._outbox = self._outbox, []
@@ -148,7 +165,12 @@ class ProcessLink(Link):
         message = Deliver(call, mesh_id, rank, incarnation, sender, number, endpoint, place)
         sent = session.send([CODEC.encode(message), *parts])
         if call and len(parts) > 1:
-            self._lent[call] = sent
+            self._note_lent(call, sent)
+
+    def _note_lent(self, call: int, number: int) -> None:
+        self._lent[call] = number
+        if call not in self._pending:  # the answer was faster
+            self._lent.pop(call, None)
 
     def _goes_now(self, waits: bool) -> bool:
         """Tell whether what is outgoing goes at once; if not, that is seen to.
@@ -227,7 +249,7 @@ class ProcessLink(Link):
                 self._flush(self.session)
                 number = self.session.send([CODEC.encode(message), *parts])
             if call and len(parts) > 1:
-                self._lent[call] = number
+                self._note_lent(call, number)
         except ChannelClosed as error:
             self.fail(f"the connection ended: {error.why}", None)
         except MessageTooLarge as error:
@@ -245,14 +267,39 @@ class ProcessLink(Link):
         ]
 
     def _arrived(self, parts: list[bytearray]) -> None:
-        try:
-            message = CODEC.decode(parts[0], self.ref.process_id)
-        except DanausError as error:
-            self.fail(str(error), None)
-            return
+        # On whichever thread reads the session, which ends where the message is none.
+        message = CODEC.decode(parts[0], self.ref.process_id)
+        if self._arrivals.may_be_handled:
+            if isinstance(message, ReturnedMany):
+                message = ReturnedMany(self._told_here(message.values))
+                if not message.values:
+                    return
+            elif isinstance(message, _ANSWERS):
+                waiting = self._pending.get(message.call)
+                if waiting is not None and waiting.any_thread:
+                    self._take_answer(message, parts[1:])
+                    return
+        self._arrivals.handle(self._take_answer, message, parts[1:])
+
+    def _told_here(self, values: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
+        """Tell who waits what came, on whichever thread; return what only the loop may tell."""
+        pending = self._pending
+        for at, (call, value) in enumerate(values):
+            waiting = pending.get(call)
+            if waiting is None:
+                continue
+            if not waiting.any_thread:
+                return values[at:]
+            if self._lent:
+                self._lent.pop(call, None)
+            if pending.pop(call, None) is not None:  # nobody was faster
+                waiting.returned((value,))
+        return []
+
+    def _take_answer(self, message: ProcessMessage, parts: Parts) -> None:
         if self._lent:
             self._lent.pop(getattr(message, "call", 0), None)
-        self._answered(message, parts[1:])
+        self._answered(message, parts)
 
 
 def _turn_of(loop: asyncio.AbstractEventLoop | None) -> Turn:

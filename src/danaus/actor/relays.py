@@ -28,7 +28,7 @@ from danaus.actor.cast_messages import (
 )
 from danaus.actor.failure import Fault
 from danaus.actor.identity import ProcessRef
-from danaus.actor.links import Link, Parts, Peer
+from danaus.actor.links import Deliveries, Link, Parts, Peer
 from danaus.actor.loop_thread import LoopThread
 from danaus.actor.place import Place
 from danaus.actor.portable import packed_exception
@@ -66,7 +66,7 @@ class RelayUser(Protocol):
     def link(self, ref: ProcessRef) -> Link:
         """Return the link to a process."""
 
-    def deliver_many(self, messages: list[tuple[Deliver, Parts]], peer: Peer) -> None:
+    def deliver_many(self, messages: Deliveries, peer: Peer) -> None:
         """Hand messages to actors that live here."""
 
     def take(self, message: ProcessMessage, parts: Parts, peer: Peer) -> None:
@@ -169,7 +169,7 @@ class Relay:
 
             link = self._user.link(ref_of(branch))
             self._below.append((link, link.post(build, parts, _Below(self, branch))))
-        here: list[tuple[Deliver, Parts]] = []
+        here: Deliveries = []
         for each in cast.to.points:
             facts = (cast.mesh_id, each.rank, each.incarnation, cast.sender, each.number)
             call = each.at + 1 if cast.waits else 0
@@ -325,6 +325,8 @@ class Done(Protocol):
 
 class _Below:
     """Waits for what comes back from one branch."""
+
+    any_thread = False
 
     def __init__(self, relay: Relay, branch: CastTo) -> None:
         self._relay, self._branch = relay, branch

@@ -1,7 +1,8 @@
 """One process's part in the actor system: its connections, its actors, what it owns.
 
 There is one ``Runtime`` per process.  Everything in it happens on the connections' loop, a thread
-that never runs users' code; other threads hand over by ``io.post``.
+that never runs users' code; other threads hand over by ``io.post``.  Only messages for actors that
+live here are handed to them, and answers to who waits for them, by whichever thread has read them.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from danaus.actor.failure import Fault, MeshFailure
 from danaus.actor.fault_hook import call_fault_hook, end_program, end_replaced
 from danaus.actor.hosting import Hosting
 from danaus.actor.identity import HostRef, ProcessRef
-from danaus.actor.links import Parts, Peer
-from danaus.actor.log_window import LogWindow
+from danaus.actor.links import Deliveries, Parts, Peer
+from danaus.actor.log_window import LogWindow, print_lines
 from danaus.actor.loop_thread import LoopThread
 from danaus.actor.ordering import Numbering
 from danaus.actor.owned import OwnedActors, OwnedProcs
@@ -36,7 +37,6 @@ from danaus.actor.ownership_record import OwnershipRecord
 from danaus.actor.ports import PortTable
 from danaus.actor.process_messages import (
     ActorFailed,
-    Deliver,
     FailurePassedUp,
     ProcessMessage,
     SetLogLevel,
@@ -54,15 +54,10 @@ from danaus.actor.wall_clock import WallClock
 from danaus.core.clock import Clock
 from danaus.core.errors import ChannelClosed, ConfigError
 from danaus.wire.lifecycle import ProcessExited
+from danaus.wire.reading import SharedReading
 
 _LEAVE_LIMIT_S = 5.0
 _log = logging.getLogger("danaus.actor")
-
-
-def print_lines(process_id: str, lines: tuple[str, ...]) -> None:
-    """Show what a worker wrote."""
-    sys.stdout.write("".join(f"[{process_id}] {line}\n" for line in lines))
-    sys.stdout.flush()
 
 
 class Runtime:
@@ -118,6 +113,11 @@ class Runtime:
             if self._user_loop is None:
                 self._user_loop = LoopThread("danaus-actors", self._crashed)
             return self._user_loop
+
+    @property
+    def idle_reading(self) -> SharedReading | None:
+        """What an actor's idle thread does; nothing in a program, whose own threads go before."""
+        return self.connections.reading if self.info.agent_address else None
 
     def context(self) -> Context:
         """Return who calls: an actor of this process, or its main program."""
@@ -195,15 +195,17 @@ class Runtime:
 
     def take_request(self, message: ProcessMessage, parts: Parts, peer: Peer) -> None:
         """Handle a request of another process, or of this one."""
-        owner = peer.worker
-        if isinstance(message, SpawnActor) and owner is not None:
+        if isinstance(message, SpawnActor) and (owner := peer.worker) is not None:
             # An actor does not outlive its owner (A-7): hear of the owner's end.
             self.connections.watch(owner)
         self._hosting.take(message, parts, peer)
 
-    def take_messages(self, messages: list[tuple[Deliver, Parts]], peer: Peer) -> None:
-        """Handle messages for actors that live here."""
+    def take_messages(self, messages: Deliveries, peer: Peer) -> Deliveries:
+        """Hand messages to actors, from any thread; return those that only the loop can hand on."""
+        if not self.io.is_current:
+            return self._hosting.deliver_here(messages, peer)
         self._hosting.deliver_many(messages, peer)
+        return []
 
     def take_notice(self, message: ActorFailed | FailurePassedUp, parts: Parts) -> None:
         """Hear of a failure of an actor whose mesh is owned here."""

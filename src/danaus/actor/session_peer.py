@@ -7,19 +7,21 @@ import threading
 from collections.abc import Sequence
 
 from danaus.actor.agent_messages import Hello
+from danaus.actor.arrivals import Arrivals
 from danaus.actor.batches import ANSWERS_TOGETHER, SMALL_BYTES, Incoming
 from danaus.actor.identity import ProcessRef
-from danaus.actor.links import LinkUser, Parts
+from danaus.actor.links import Deliveries, LinkUser, Parts
 from danaus.actor.portable import packed_exception
 from danaus.actor.process_messages import (
     CODEC,
+    Deliver,
     DeliverMany,
     ProcessMessage,
     Raised,
     Returned,
     ReturnedMany,
 )
-from danaus.core.errors import ChannelClosed, DanausError, MessageTooLarge
+from danaus.core.errors import ChannelClosed, MessageTooLarge
 from danaus.wire.codec import own
 from danaus.wire.lending import Part
 from danaus.wire.session import Session
@@ -43,22 +45,28 @@ class SessionPeer:
         self._name = hello.process_id
         self._user = user
         self._incoming = Incoming(hello.process_id)
+        self._arrivals = Arrivals(user.io, session)
         self._answering = threading.Lock()
         self._values: list[tuple[int, bytes]] = []
         self._io_will_flush = False
         session.on_message = self._arrived
 
     def _arrived(self, parts: list[bytearray]) -> None:
-        try:
-            message = CODEC.decode(parts[0], self._name)
-            many = self._incoming.open(message) if isinstance(message, DeliverMany) else None
-        except DanausError as error:
-            self.session.end(str(error))
+        # On whichever thread reads the session, which ends where the message is none.
+        message = CODEC.decode(parts[0], self._name)
+        many = self._opened(message, parts)
+        if many is None:
+            self._arrivals.handle(self._user.take_request, message, parts[1:], self)
             return
-        if many is not None:
-            self._user.take_messages(many, self)
-        else:
-            self._user.take_request(message, parts[1:], self)
+        if self._arrivals.may_be_handled:
+            many = self._user.take_messages(many, self)
+        if many:
+            self._arrivals.handle(self._user.take_messages, many, self)
+
+    def _opened(self, message: ProcessMessage, parts: list[bytearray]) -> Deliveries | None:
+        if isinstance(message, Deliver):
+            return [(message, parts[1:])]
+        return self._incoming.open(message) if isinstance(message, DeliverMany) else None
 
     @property
     def is_away(self) -> bool:

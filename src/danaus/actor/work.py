@@ -22,6 +22,7 @@ from danaus.actor.process_messages import Deliver
 from danaus.core.clock import Clock
 from danaus.wire.codec import pack, unpack
 from danaus.wire.frame import Buffer
+from danaus.wire.reading import SharedReading
 
 
 class CodeHost(Protocol):
@@ -29,6 +30,10 @@ class CodeHost(Protocol):
 
     io: LoopThread
     wall_clock: Clock
+
+    @property
+    def idle_reading(self) -> SharedReading | None:
+        """What an actor's own thread does while it has nothing to do, if anything."""
 
     @property
     def user_loop(self) -> LoopThread:

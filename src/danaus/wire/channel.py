@@ -31,6 +31,7 @@ from danaus.wire.inbox import Inbox
 from danaus.wire.memory_transport import MemoryTransport
 from danaus.wire.opening import Accepting, Dialling, Opening
 from danaus.wire.owned_tasks import OwnedTasks
+from danaus.wire.reading import SharedReading
 from danaus.wire.resume import Fds
 from danaus.wire.secret import Secret
 from danaus.wire.tls import identity
@@ -49,7 +50,8 @@ OnLost = Callable[[DanausError], None]
 class Channel:
     """One authenticated connection; made by ``dial``, ``listen`` or ``memory_pair``.
 
-    One task at a time may receive; any may send.  All on the loop that made the channel.
+    One task at a time may receive; any may send.  All on the loop that made the channel, except
+    ``push``, from any thread, and what ``share_reading`` says.
 
     Attributes:
         peer: The other end in words, for messages.
@@ -134,6 +136,14 @@ class Channel:
     async def recv_frame(self) -> Frame:
         """Return the next frame of whatever kind; raises as ``recv``."""
         return await self._inbox.take()
+
+    def share_reading(self, reading: SharedReading) -> bool:
+        """Have the callbacks of ``attach`` called on whichever thread reads there.
+
+        Returns:
+            Whether that is possible: TLS is read on the loop only.
+        """
+        return self._transport.share_reading(reading)
 
     def attach(self, on_frames: OnFrames, on_lost: OnLost) -> None:
         """Hand this and all later frames, and the end, to callbacks instead of ``recv``."""

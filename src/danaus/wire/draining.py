@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from danaus.core.errors import ChannelClosed
 
@@ -16,8 +17,8 @@ class Drainers:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    async def wait(self, below_bytes: int, limit_s: float) -> None:
-        """Wait until at most ``below_bytes`` are unacknowledged.
+    async def wait(self, below_bytes: int, limit_s: float, kept: Callable[[], int]) -> None:
+        """Wait until at most ``below_bytes`` are unacknowledged, of which ``kept()`` are now.
 
         Raises:
             ChannelClosed: The session ended before.
@@ -25,6 +26,7 @@ class Drainers:
         """
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[future] = below_bytes
+        self.wake(kept())  # another thread may have read of it just before
         try:
             async with asyncio.timeout(limit_s):
                 await future

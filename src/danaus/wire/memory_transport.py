@@ -18,6 +18,7 @@ from danaus.wire.frame import (
     Kind,
     encode_head,
 )
+from danaus.wire.reading import SharedReading
 from danaus.wire.resume import Fds
 from danaus.wire.transport import Receiver, why_ended
 
@@ -42,6 +43,9 @@ class MemoryTransport:
     def start(self, receiver: Receiver) -> None:
         self._receiver = receiver
         self._loop.call_soon(self._deliver)
+
+    def share_reading(self, reading: SharedReading) -> bool:
+        return False
 
     carries_fds = False
 

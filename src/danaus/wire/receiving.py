@@ -43,7 +43,7 @@ class Receiving:
 
     @property
     def on_message(self) -> OnMessage | None:
-        """Called with each message straight from the loop, without a task switch.
+        """Called with each message straight from the loop (or from whoever reads instead of it).
 
         Should it raise, the session ends: a message would be lost otherwise.  ``FrameDamaged`` is
         taken as the peer's fault and logged, anything else goes on to the loop's handler.

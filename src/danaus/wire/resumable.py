@@ -17,22 +17,25 @@ import contextlib
 import functools
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import cast
 
 from danaus.core.errors import ChannelClosed, DanausError, FrameDamaged, MessageTooLarge
+from danaus.wire.acknowledging import Acknowledging
 from danaus.wire.channel import Channel
 from danaus.wire.codec import own
 from danaus.wire.draining import Drainers
 from danaus.wire.frame import DEFAULT_MAX_FRAME_BYTES, MAX_PARTS, Buffer, Frame, Kind
 from danaus.wire.lending import Loans, Part, tabled
+from danaus.wire.own_loop import OwnLoop
 from danaus.wire.owned_tasks import OwnedTasks
+from danaus.wire.reading import SharedReading
 from danaus.wire.receiving import Receiving
 from danaus.wire.resume import Fds, Window
 
 LOST_LIMIT_S = 10.0
 CLOSE_LIMIT_S = 1.0
-ACK_DELAY_S = 0.02
 _NUMBERED = (Kind.MESSAGE, Kind.LENT, Kind.RELEASED)
 _log = logging.getLogger("danaus.wire")
 
@@ -40,12 +43,13 @@ _log = logging.getLogger("danaus.wire")
 class Session(Receiving):
     """One end of a session; made by ``open_session`` and ``serve_sessions``.
 
-    All on one loop, except ``send``, which may come from any thread.  Messages go to
-    ``on_message`` if it is set, else to ``receive``.
+    All on one loop, except ``lend``, ``give_up`` and ``send``, from any thread, and ``on_message``
+    after ``share_reading``.  Messages go to ``on_message`` if it is set, else to ``receive``.
 
     Attributes:
         peer: The other end in words.
         hello: What the dialler said of itself (both ends have it).
+        reading: Who reads it, where that may be another thread than its loop's.
         on_disconnect: Called when a connection is lost, with the reason: look at once (P-2).
         on_reconnect: Called when the session goes on over a new connection.
     """
@@ -63,19 +67,22 @@ class Session(Receiving):
         self.hello = hello
         self.on_disconnect: Callable[[str], None] | None = None
         self.on_reconnect: Callable[[], None] | None = None
-        self._loop = asyncio.get_running_loop()
+        self.reading: SharedReading | None = None
+        self._shared: SharedReading | None = None
+        self._own = OwnLoop()
+        self._loop = self._own.loop
         self._closed: asyncio.Future[ChannelClosed] = self._loop.create_future()
         self._lost_limit_s = lost_limit_s
         self._max_frame_bytes = max_frame_bytes
         self._window = Window(peer)
+        self._acks = Acknowledging(self._window, functools.partial(self._push_now, Kind.ACK))
         self._loans = Loans(peer, self._say_released)
         self._sending = threading.Lock()  # numbers are given and frames pushed in one order
         self._unanswered_since = 0.0
         self._channel: Channel | None = None
         self._was_open = False
-        self._closing = False
+        self._closing = self._is_failing = False
         self._tasks = OwnedTasks(f"session with {peer}")
-        self._ack_timer: asyncio.TimerHandle | None = None
         self._lost_timer: asyncio.TimerHandle | None = None
         self._drainers = Drainers()
 
@@ -107,11 +114,17 @@ class Session(Receiving):
 
         A cut that drops everything closes no connection: this is what can be seen of it.
         """
-        return self._loop.time() - self._unanswered_since if self._window.kept_bytes else 0.0
+        return time.monotonic() - self._unanswered_since if self._window.kept_bytes else 0.0
 
     def keep_for(self, lost_limit_s: float) -> None:
         """End the session only after so many seconds without a connection."""
         self._lost_limit_s = lost_limit_s
+
+    def share_reading(self, reading: SharedReading | None) -> None:
+        """Have ``on_message`` called on whichever thread reads there, one call at a time."""
+        self._shared, channel = reading, self._channel
+        if channel is not None and reading is not None:
+            self.reading = reading if channel.share_reading(reading) else None
 
     def drop_connection(self, why: str) -> None:
         """Go on over a new connection: whoever dialled dials again, nothing is lost (A-3)."""
@@ -157,7 +170,7 @@ class Session(Receiving):
             if self._closing or self._closed.done():
                 raise self._reason()
             if not self._window.kept_bytes:
-                self._unanswered_since = self._loop.time()
+                self._unanswered_since = time.monotonic()
             number = self._window.send(parts, 1 + size, kind=kind, fds=fds)
             self._push(kind, parts, number, fds=fds)
         return number
@@ -177,7 +190,7 @@ class Session(Receiving):
             return
         if self._closed.done():
             raise self._reason()
-        await self._drainers.wait(below_bytes, limit_s)
+        await self._drainers.wait(below_bytes, limit_s, lambda: self._window.kept_bytes)
 
     def keep_copies(self, number: int) -> None:
         """Give back the buffers of message ``number``: from here on a copy is sent.
@@ -218,9 +231,9 @@ class Session(Receiving):
         self._clean = clean
         reason = ChannelClosed(self.peer, why)
         self._closed.set_result(reason)
-        for timer in (self._ack_timer, self._lost_timer):
-            if timer is not None:
-                timer.cancel()
+        self._acks.close()
+        if self._lost_timer is not None:
+            self._lost_timer.cancel()
         if self._channel is not None:
             self._channel.close()
             self._channel = None
@@ -249,6 +262,8 @@ class Session(Receiving):
         if self._lost_timer is not None:
             self._lost_timer.cancel()
             self._lost_timer = None
+        if self._channel is not None:
+            self._channel.close()
         try:
             with self._sending:
                 self._go_on_over(channel, received_by_peer, welcome)
@@ -261,13 +276,12 @@ class Session(Receiving):
         channel.attach(
             functools.partial(self._frames, channel), functools.partial(self._lost, channel)
         )
+        self.share_reading(self._shared)
         self._drainers.wake(self._window.kept_bytes)
         if resumed and self._channel is channel and self.on_reconnect is not None:
             self.on_reconnect()
 
     def _go_on_over(self, channel: Channel, received_by_peer: int, welcome: Kind | None) -> None:
-        if self._channel is not None:
-            self._channel.close()
         self._channel = channel
         again = self._window.resumed(received_by_peer)
         if welcome is not None:
@@ -311,18 +325,30 @@ class Session(Receiving):
                 pass  # just lost: that is reported by itself, and the window keeps the message
 
     def _frames(self, channel: Channel, frames: list[Frame]) -> None:
+        is_loops = self._own.is_current
         try:
-            for frame in frames:
+            for frame in () if self._is_failing else frames:
+                if frame.kind is Kind.CLOSE and not is_loops:
+                    channel.pause()
+                    self._own.soon(self._talk, frame)
+                    return
                 if channel is self._channel:
                     self._frame(channel, frame)
         except FrameDamaged as damage:
             _log.warning("%s", damage)
-            self.end(str(damage))
+            self._fail(channel, str(damage))
         except BaseException:
-            self.end("what receives its messages failed")
+            self._fail(channel, "what receives its messages failed")
             raise
         if channel is self._channel:
-            self._acknowledge()
+            self._acks.received()
+
+    def _fail(self, channel: Channel, why: str) -> None:
+        """End because of what was received, on whichever thread."""
+        if not self._own.is_current:
+            self._is_failing = True
+            channel.pause()
+        self._own.now_or_soon(self.end, why)
 
     def _frame(self, channel: Channel, frame: Frame) -> None:
         kind, parts, window = frame.kind, frame.parts, self._window
@@ -332,10 +358,10 @@ class Session(Receiving):
             freed = frame.ack > window.last_acked
             if freed:
                 window.acked(frame.ack)
-                self._unanswered_since = self._loop.time()
+                self._unanswered_since = time.monotonic()
             is_news = is_message and window.arrived(frame.number, size)
         if freed and self._drainers:
-            self._drainers.wake(window.kept_bytes)
+            self._own.now_or_soon(self._drainers.wake, window.kept_bytes)
         if kind is Kind.LENT:
             opened = self._loans.borrower.open(parts, channel.take_fd, is_news=is_news)
             parts = cast("list[bytearray]", opened)  # memory of the receiver's like any other
@@ -363,17 +389,6 @@ class Session(Receiving):
     def _push_now(self, kind: Kind) -> None:
         with self._sending:
             self._push(kind, (), 0)
-
-    def _acknowledge(self) -> None:
-        if self._window.ack_is_due:
-            self._push_now(Kind.ACK)
-        elif self._ack_timer is None and self._window.owes_ack:
-            self._ack_timer = self._loop.call_later(ACK_DELAY_S, self._acknowledge_late)
-
-    def _acknowledge_late(self) -> None:
-        self._ack_timer = None
-        if self._window.owes_ack:
-            self._push_now(Kind.ACK)
 
     def _inbox_full(self, is_full: bool) -> None:
         if self._channel is not None:

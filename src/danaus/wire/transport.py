@@ -6,7 +6,8 @@ behaves the same on asyncio's own loops and on uvloop.  ``push`` may come from a
 loop's own the frames of one turn go together, from another each goes at once.
 
 Invariants:
-    Callbacks to the receiver come from the loop, never from inside ``push`` or ``close``.
+    Callbacks to the receiver come from the loop, or from whoever reads after ``share_reading``,
+    one at a time, and never from inside ``push`` or ``close``.
     ``transport_lost`` is called exactly once, unless the owner closed the transport itself.
 """
 
@@ -17,7 +18,7 @@ import collections
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from danaus.core.errors import ChannelClosed, DanausError, FrameDamaged
@@ -29,6 +30,8 @@ from danaus.wire.frame import (
     Kind,
     encode_head,
 )
+from danaus.wire.own_loop import OwnLoop
+from danaus.wire.reading import SharedReading
 from danaus.wire.resume import Fds
 from danaus.wire.stream import Carrier, Stream, UnixStream
 
@@ -73,6 +76,10 @@ class Transport(Protocol):
         """Copy what is still queued, so that its owners may have their buffers back."""
         ...
 
+    def share_reading(self, reading: SharedReading) -> bool:
+        """Deliver on whichever thread reads there; false if that is not possible here."""
+        ...
+
     @property
     def carries_fds(self) -> bool:
         """Tell whether descriptors can go with a frame."""
@@ -114,13 +121,14 @@ class SocketTransport:
         self.peer = peer
         self._stream = stream
         self._fd = stream.fileno()
-        self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
+        self._own = OwnLoop()
+        self._loop = self._own.loop
         self._writing = threading.Lock()
         self._max_frame_bytes = max_frame_bytes
         self._parser = FrameParser(peer, max_frame_bytes)
         self._receiver: Receiver | None = None
-        self._reading = False
+        self._is_reading = False
+        self._shared: SharedReading | None = None
         self._ended: DanausError | None = None
         self._broken: ChannelClosed | None = None
         self._out: collections.deque[Buffer] = collections.deque()
@@ -139,16 +147,33 @@ class SocketTransport:
     def _begin(self) -> None:
         self.resume()
 
+    def share_reading(self, reading: SharedReading) -> bool:
+        if not self._stream.any_thread:
+            return False
+        was_reading = self._is_reading
+        self.pause()
+        self._shared = reading
+        if was_reading:
+            self.resume()
+        return True
+
     def pause(self) -> None:
-        if self._reading:
-            self._reading = False
-            self._loop.remove_reader(self._fd)
+        if self._is_reading:
+            self._is_reading = False
+            if self._shared is None:
+                self._loop.remove_reader(self._fd)
+            else:
+                self._shared.remove(self._fd)
 
     def resume(self) -> None:
-        if not self._reading and self._ended is None:
-            self._reading = True
+        if self._is_reading or self._ended is not None:
+            return
+        self._is_reading = True
+        if self._shared is None:
             self._loop.add_reader(self._fd, self._readable)
             self._read_pending()
+        else:
+            self._shared.add(self._fd, self._readable)
 
     def _read_pending(self) -> None:
         """Read soon what has arrived already, if the stream holds something that no poll tells."""
@@ -156,7 +181,7 @@ class SocketTransport:
             self._loop.call_soon(self._read_on)
 
     def _read_on(self) -> None:
-        if self._reading:  # not paused or ended since
+        if self._is_reading:  # not paused or ended since
             self._readable()
 
     def _readable(self) -> None:
@@ -177,7 +202,7 @@ class SocketTransport:
                 self._lose(damage)
                 return
             self._pass_on(frames)
-            if not self._reading or count < len(space):
+            if not self._is_reading or count < len(space):
                 return
         self._read_pending()
 
@@ -232,23 +257,15 @@ class SocketTransport:
 
     def _may_go_now(self) -> bool:
         """Tell whether a frame is to be written at once; if not, that is seen to."""
-        is_loops = threading.get_ident() == self._thread
+        is_loops = self._own.is_current
         if not is_loops and self._stream.any_thread:
             return True
         # The first frame of a turn of the loop goes at once, the others of it together.
         if self._corked:
             return False
         self._corked = True
-        self._soon(self._uncork)
+        self._own.soon(self._uncork)
         return is_loops
-
-    def _soon(self, function: Callable[[], object]) -> None:
-        """Have the loop call a function, from whichever thread."""
-        if threading.get_ident() == self._thread:
-            self._loop.call_soon(function)
-            return
-        with contextlib.suppress(RuntimeError):  # the loop has ended, and this connection with it
-            self._loop.call_soon_threadsafe(function)
 
     async def written(self, mark: int) -> None:
         if self._written_bytes >= mark:
@@ -294,12 +311,9 @@ class SocketTransport:
             self._break(error)
         if bool(out) != self._awaiting_room:
             self._awaiting_room = bool(out)
-            if threading.get_ident() == self._thread:
-                self._watch_room()
-            else:
-                self._soon(self._watch_room)
+            self._own.now_or_soon(self._watch_room)
         if self._waiters:
-            self._soon(self._tell_written)
+            self._own.soon(self._tell_written)
 
     def _watch_room(self) -> None:
         """Have the loop call when the socket takes more, for as long as something waits."""
@@ -313,17 +327,21 @@ class SocketTransport:
         if self._broken is None:
             self._broken = ChannelClosed(self.peer, error.strerror or str(error))
             self._out.clear()
-            self._soon(self._read_out)
+            self._own.soon(self._read_out)
 
     def _read_out(self) -> None:
         self.resume()
-        self._readable()
-        if self._reading:
+        with self._alone():
+            self._readable()
+        if self._is_reading:
             # Came to the end of what had arrived, or of a turn's share of it.
             if self._stream.has_more():
                 self._loop.call_soon(self._read_out)
             elif self._broken is not None:
                 self._lose(self._broken)
+
+    def _alone(self) -> contextlib.AbstractContextManager[object]:
+        return self._shared.alone if self._shared is not None else contextlib.nullcontext()
 
     def _consume(self, sent: int) -> None:
         out = self._out
@@ -347,7 +365,10 @@ class SocketTransport:
         self._end(ChannelClosed(self.peer, "this side closed it"))
 
     def _lose(self, error: DanausError) -> None:
-        if self._ended is None:
+        if not self._own.is_current:
+            self.pause()
+            self._own.soon(self._lose, error)
+        elif self._ended is None:
             if isinstance(error, FrameDamaged):
                 _log.warning("%s", error)
             self._end(error)
@@ -358,6 +379,8 @@ class SocketTransport:
         if self._ended is not None:
             return
         self.pause()
+        with self._alone():
+            pass  # whoever was reading when it was paused has done
         with self._writing:  # nobody writes to a descriptor that is another file's by then
             self._ended = error
             if self._awaiting_room:

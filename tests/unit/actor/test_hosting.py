@@ -113,4 +113,4 @@ def test_an_actor_that_is_made_late_does_not_wait_for_what_was_refused_before(mo
         hosting.take(Deliver(9, "mesh", 0, 2, "sender", 2, "endpoint"), (), peer)
 
     asyncio.run(play())
-    assert Cell.told == [("construct", 8), ("skip", "sender", 1), ("deliver", 2)]
+    assert Cell.told == [("skip", "sender", 1), ("construct", 8), ("deliver", 2)]
