@@ -92,6 +92,11 @@ class Donor:
         return None if self._dial is None or self._dial.crowded else self._dial
 
     @property
+    def has_more(self) -> bool:
+        """Tell whether something has come that no poll tells of: call ``advance`` again."""
+        return self._lane is not None and self._lane.pending
+
+    @property
     def interest(self) -> int:
         """What to poll it for."""
         if self._lane is not None:
@@ -150,7 +155,7 @@ class Donor:
         if self._lane is not None:
             while self._lane.pull(self):
                 self.heard_at = clock()
-                if self.has_room and not self._lane.pending:
+                if self.has_room:
                     break  # more is asked for before the rest of what came is taken
             self._lane.push()
 

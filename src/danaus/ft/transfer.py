@@ -224,12 +224,15 @@ class Fetch:
                 by_fd[polled.fileno()] = donor
             elif donor.is_open:
                 limit_s = min(limit_s, CROWDED_RETRY_S)
+            if donor.has_more:
+                limit_s = 0.0
             if donor.owes:
                 limit_s = min(limit_s, self._silence_limit_s)
         events = {by_fd[fd].name for fd, _ in poller.poll(math.ceil(limit_s * 1000)) if fd in by_fd}
         now = deadline.clock.now()
         for donor in self._donors:
-            if donor.name in events or (donor.is_open and donor.polled is None):
+            is_unpolled = donor.is_open and donor.polled is None
+            if donor.name in events or donor.has_more or is_unpolled:
                 self._attempt(donor, functools.partial(donor.advance, deadline.clock.now))
             elif donor.owes and now - donor.heard_at > self._silence_limit_s:
                 self._lost(donor, f"silent for {now - donor.heard_at:.1f} s", again=True)

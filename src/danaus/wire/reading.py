@@ -140,16 +140,23 @@ class SharedReading:
             # Called by what the collector runs, say: the wait below this one goes on afterwards.
             self._poll_until(is_over, limit_s, steps_down=False)
         elif not leader and is_undisturbed():
-            with HeldInterrupts(self._bell.give) as self._held:
-                self._lead(is_over, limit_s, steps_down)
+            with HeldInterrupts(self._bell.give) as held:
+                self._lead(held, is_over, limit_s, steps_down=steps_down)
 
-    def _lead(self, is_over: Callable[[], bool], limit_s: float | None, steps_down: bool) -> None:
+    def _lead(
+        self,
+        held: HeldInterrupts,
+        is_over: Callable[[], bool],
+        limit_s: float | None,
+        *,
+        steps_down: bool,
+    ) -> None:
         me = threading.get_ident()
         try:
             with self._turn:
                 if self._leader or self._is_closed:
                     return
-                self._leader = me
+                self._leader, self._held = me, held
                 self._move(None)
             self._poll_until(is_over, limit_s, steps_down=steps_down)
         finally:
