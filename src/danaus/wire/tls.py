@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import errno
 import functools
 import os
 import ssl
@@ -100,7 +101,13 @@ def _context(kind: int, own: tuple[bytes, bytes], trusted: bytes) -> ssl.SSLCont
 
 def _show(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
     with _as_file(certificate) as shown, _as_file(key) as private:
-        context.load_cert_chain(shown, private)
+        try:
+            context.load_cert_chain(shown, private)
+        except OSError as error:
+            if error.errno != errno.ESPIPE:
+                raise
+            # OpenSSL from 3.5 on goes back to the beginning of what it could not read.
+            raise ssl.SSLError(errno.EBADMSG, "damaged PEM") from error
 
 
 @contextlib.contextmanager
