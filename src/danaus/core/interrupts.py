@@ -8,15 +8,18 @@ Owns ``is_undisturbed`` and ``HeldInterrupts``.
 
 from __future__ import annotations
 
+import importlib
 import signal
 import threading
 from collections.abc import Callable
+from importlib.util import find_spec
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-# What is wrapped there spends its time on names for what it returns.
-_set_handler: Callable[..., Any] = getattr(signal.signal, "__wrapped__", signal.signal)
-_handler_of: Callable[..., Any] = getattr(signal.getsignal, "__wrapped__", signal.getsignal)
+# What ``signal`` wraps: it spends ten times as long on names for what it returns.
+_signals = importlib.import_module("_signal" if find_spec("_signal") else "signal")
+_set_handler: Callable[..., Any] = _signals.signal
+_handler_of: Callable[..., Any] = _signals.getsignal
 
 _OTHERS = tuple(
     int(getattr(signal, name))
@@ -26,13 +29,14 @@ _OTHERS = tuple(
     )
     if hasattr(signal, name)
 )
+_main_ident = threading.main_thread().ident
 _LOOPS = ("_sighandler_noop", "_Loop__sighandler")  # of loops that handle them in their turns
 _HARMLESS = (signal.SIG_DFL, signal.SIG_IGN, None)
 
 
 def is_main_thread() -> bool:
     """Tell whether this is the thread on which Python runs handlers of signals."""
-    return threading.get_ident() == threading.main_thread().ident
+    return threading.get_ident() == _main_ident
 
 
 def is_undisturbed() -> bool:

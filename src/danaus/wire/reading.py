@@ -62,6 +62,7 @@ class SharedReading:
         self._is_watched = False
         self._is_closed = False
         self._num_turns = 0  # of loops that have read
+        self._look_again_at = 0.0
         self._stands: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Stand]
         self._stands = weakref.WeakKeyDictionary()
         self._at: _Stand | None = None
@@ -249,13 +250,21 @@ class SharedReading:
         _here.is_reading = True
         try:
             with HeldInterrupts(), self._handling:
-                if self._at is not self._home and not is_undisturbed():
-                    self.give_back()  # somebody has set a handler since
+                if self._may_be_disturbed():
+                    self.give_back()
                 elif not self._is_closed:
                     self._handle(self._ready.poll(0))
         finally:
             _here.is_reading = False
             _call_all_after(_here.after)
+
+    def _may_be_disturbed(self) -> bool:
+        """Look now and then whether somebody has set a handler of a signal since."""
+        now = time.monotonic()
+        if self._at is self._home or now < self._look_again_at:
+            return False
+        self._look_again_at = now + LEASE_S
+        return not is_undisturbed()
 
     def _watch(self, num_turns: int) -> None:
         """Take the reading back from a loop that has done none since the last look."""
