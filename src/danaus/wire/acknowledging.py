@@ -1,4 +1,8 @@
-"""When what a session received is acknowledged in a frame of its own: soon, or a little later."""
+"""When what a session received is acknowledged in a frame of its own: soon, or a little later.
+
+Where answers go out all the time, they acknowledge: a frame of its own would wake the other end for
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +30,7 @@ class Acknowledging:
         self._acknowledge = acknowledge
         self._own = OwnLoop()
         self._is_planned = False
+        self._oldest = 0  # that was owed when it was planned
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
 
@@ -33,7 +38,7 @@ class Acknowledging:
         """See to what is owed; on whichever thread has received it."""
         if self._window.ack_is_due:
             self._acknowledge()
-        elif not self._is_planned and self._window.owes_ack:
+        elif not self._is_planned and self._window.oldest_owed:
             self._is_planned = True
             is_loops = self._own.is_current
             self._own.now_or_soon(self._plan, ACK_DELAY_S if is_loops else READERS_ACK_DELAY_S)
@@ -46,9 +51,14 @@ class Acknowledging:
 
     def _plan(self, delay_s: float) -> None:
         if not self._is_closed:
-            self._timer = self._own.loop.call_later(delay_s, self._late)
+            self._oldest = self._window.oldest_owed
+            self._timer = self._own.loop.call_later(delay_s, self._late, delay_s)
 
-    def _late(self) -> None:
+    def _late(self, delay_s: float) -> None:
+        oldest = self._window.oldest_owed
+        if oldest > self._oldest:  # what was owed then has been acknowledged by what went out
+            self._plan(delay_s)
+            return
         self._is_planned = False
-        if self._window.owes_ack:
+        if oldest:
             self._acknowledge()

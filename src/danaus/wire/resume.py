@@ -117,9 +117,10 @@ class Window:
         return True
 
     @property
-    def owes_ack(self) -> bool:
-        """Tell whether something was received that was not acknowledged."""
-        return self._unacked_messages > 0
+    def oldest_owed(self) -> int:
+        """Return which message has waited longest for its acknowledgement; 0: none waits."""
+        owed = self._unacked_messages
+        return self.received - owed + 1 if owed else 0
 
     @property
     def ack_is_due(self) -> bool:
