@@ -8,11 +8,12 @@ for fields that are marked so.  Types, values and nearest names are ``core.confi
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from danaus.core.coercion import section_of
 from danaus.core.config import load
@@ -94,7 +95,9 @@ def build(cls: type[T], given: Given, places: Sequence[str], command: str) -> T:
     if len(given.values) > len(places):
         extra = given.values[len(places)]
         needed = f"danaus {command} takes {wanted}" if places else ""
-        raise ConfigError(f"{extra!r} is one argument too many", needed)
+        several = any(get_origin(kind) is tuple for kind in _kinds(cls).values())
+        to_do = "several values of an option go into one word: u,v" if several else ""
+        raise ConfigError(f"{extra!r} is one argument too many", needed, to_do)
     if len(given.values) < len(places):
         missing = places[len(given.values)].upper()
         raise ConfigError(f"{missing} is missing", f"danaus {command} takes {wanted}")
@@ -107,7 +110,9 @@ def show_help(cls: type, command: str, *, default: object = None) -> int:
     import tyro
 
     options: dict[str, Any] = {} if default is None else {"default": default}
-    try:
+    lists = tyro.constructors.ConstructorRegistry()
+    lists.primitive_rule(_list_in_help)
+    with lists, contextlib.suppress(SystemExit):
         tyro.cli(
             cls,
             prog=f"danaus {command}",
@@ -115,13 +120,28 @@ def show_help(cls: type, command: str, *, default: object = None) -> int:
             config=(tyro.conf.PositionalRequiredArgs,),
             **options,
         )
-    except SystemExit:
-        pass
     kinds = _kinds(cls)
     short = [f"--{name} for --{full}" for name, full in SHORT.items() if full in kinds]
     if short:
         print(f"short names: {', '.join(short).replace('_', '-')}")
+    if repeated := [_spelled(name) for name in kinds if name in REPEATED]:
+        print(f"once for each value: {', '.join(repeated)}")
     return 0
+
+
+def _list_in_help(info: Any) -> Any:
+    """Return how the help shows several values: in one word with commas, as they are given."""
+    import tyro
+
+    if get_origin(info.type) is not tuple:
+        return None
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=f"{get_args(info.type)[0].__name__.upper()},...",
+        instance_from_str=tuple,
+        is_instance=lambda value: isinstance(value, tuple),
+        str_from_instance=lambda values: [",".join(map(str, values))],
+    )
 
 
 def _kinds(cls: type) -> dict[str, Any]:

@@ -25,12 +25,14 @@ class _Command:
         run: A folder.
         lr: A rate.
         heal: Whether to heal.
+        rows: Which.
         step: The step.
     """
 
     run: Path
     lr: float = 0.1
     heal: bool = True
+    rows: tuple[str, ...] = ("x", "y")
     step: _Step = field(default_factory=_Step)
 
 
@@ -48,6 +50,7 @@ def test_every_spelling_of_an_option() -> None:
     assert (
         _built("--lr", "0.5", "--no-heal", "--step.num-steps", "7", "--step.fast", "a") == expected
     )
+    assert _built("a", "--rows", "u,v").rows == ("u", "v")
     assert _built("--", "-x") == _Command(Path("-x"))
     assert _built("a", "--step.no-fast", "--lr", "-0.5") == _Command(Path("a"), lr=-0.5)
 
@@ -70,7 +73,13 @@ def test_every_spelling_of_an_option() -> None:
         (("a", "--lr", "fast"), "setting 'lr' cannot be 'fast': it needs a number"),
         (("a", "--heal=maybe"), "setting 'heal' cannot be 'maybe': it needs true or false"),
         ((), "RUN is missing: danaus try takes RUN"),
-        (("a", "b"), "'b' is one argument too many: danaus try takes RUN"),
+        (
+            ("a", "--rows", "u", "v"),
+            (
+                "'v' is one argument too many: danaus try takes RUN; "
+                "several values of an option go into one word: u,v"
+            ),
+        ),
     ],
 )
 def test_what_is_wrong_is_said_in_one_sentence(words: tuple[str, ...], says: str) -> None:
@@ -98,3 +107,10 @@ def test_help_names_types_and_defaults(capsys: pytest.CaptureFixture[str]) -> No
     assert "--lr FLOAT" in shown
     assert "--heal, --no-heal" in shown
     assert "A rate. (default: 0.1)" in shown
+
+
+def test_help_shows_several_values_as_they_are_given(capsys: pytest.CaptureFixture[str]) -> None:
+    assert show_help(_Command, "try") == 0
+
+    assert "--rows STR,..." in (said := capsys.readouterr().out)
+    assert "(default: x,y)" in said
