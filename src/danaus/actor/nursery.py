@@ -78,6 +78,7 @@ class Nursery:
         gc.disable()  # imports leave next to nothing to collect; looking for it takes long
         if not self._settings.spawns:
             missing = load(self._settings)
+            self._secret.mac(b"", b"")  # the first takes half a millisecond, also in every fork
         gc.freeze()  # the collector of a worker leaves these pages shared
         gc.enable()
         self._signals = signals_in_use()
