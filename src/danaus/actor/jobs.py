@@ -32,9 +32,6 @@ class Jobs(Generic[T]):
         """Wait for the next job and return it."""
         if self._reading is not None and self._queue.empty():
             self._is_leading = True
-            self._reading.lead(self._has_some, steps_down=True)
+            self._reading.lead_idly(self._queue.empty)
             self._is_leading = False
         return self._queue.get()
-
-    def _has_some(self) -> bool:
-        return not self._queue.empty()

@@ -32,7 +32,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from danaus.core.interrupts import HeldInterrupts, is_undisturbed
+from danaus.core.interrupts import HeldInterrupts, is_main_thread, is_undisturbed
 from danaus.core.nudge import Nudge
 from danaus.wire.own_loop import OwnLoop
 
@@ -41,6 +41,7 @@ _ENDS = (SystemExit, KeyboardInterrupt)
 _LONGEST_POLL_S = 3600.0  # what epoll counts in has an end
 LEASE_S = 0.05
 """So long a loop that was given the reading may be busy with something else."""
+_NOTHING_HELD = HeldInterrupts()  # on every thread but the main one
 
 
 class SharedReading:
@@ -58,7 +59,7 @@ class SharedReading:
         self._readers: dict[int, Callable[[], object]] = {self._bell.fileno(): self._quieten}
         self._ready.register(self._bell, _READABLE)
         self._leader = 0  # the thread that polls, where it is no loop
-        self._held = HeldInterrupts()  # while it does
+        self._held = _NOTHING_HELD  # while it does
         self._is_watched = False
         self._is_closed = False
         self._num_turns = 0  # of loops that have read
@@ -114,13 +115,7 @@ class SharedReading:
 
     # -- a thread that waits -------------------------------------------------------------------
 
-    def lead(
-        self,
-        is_over: Callable[[], bool],
-        *,
-        limit_s: float | None = None,
-        steps_down: bool = False,
-    ) -> None:
+    def lead(self, is_over: Callable[[], bool], *, limit_s: float | None = None) -> None:
         """Read on this thread until ``is_over()``, if that can be done now.
 
         It may return early, or at once: the caller looks, and waits for the rest in another way.
@@ -129,7 +124,6 @@ class SharedReading:
         Args:
             is_over: What the caller waits for.
             limit_s: Seconds to wait at most.
-            steps_down: A loop that asks for the reading is given it.
 
         Raises:
             KeyboardInterrupt: Not from within a handler.
@@ -137,20 +131,18 @@ class SharedReading:
         leader = self._leader
         if _here.is_handling or self._pid != os.getpid():
             return
-        if leader == threading.get_ident():
-            # Called by what the collector runs, say: the wait below this one goes on afterwards.
-            self._poll_until(is_over, limit_s, steps_down=False)
-        elif not leader and is_undisturbed():
+        if leader:
+            if leader == threading.get_ident():
+                # Called by what the collector runs, say: the wait below this one goes on later.
+                self._poll_until(is_over, limit_s)
+        elif not is_main_thread():
+            self._lead(_NOTHING_HELD, is_over, limit_s)
+        elif is_undisturbed():
             with HeldInterrupts(self._bell.give) as held:
-                self._lead(held, is_over, limit_s, steps_down=steps_down)
+                self._lead(held, is_over, limit_s)
 
     def _lead(
-        self,
-        held: HeldInterrupts,
-        is_over: Callable[[], bool],
-        limit_s: float | None,
-        *,
-        steps_down: bool,
+        self, held: HeldInterrupts, is_over: Callable[[], bool], limit_s: float | None
     ) -> None:
         me = threading.get_ident()
         try:
@@ -159,27 +151,39 @@ class SharedReading:
                     return
                 self._leader, self._held = me, held
                 self._move(None)
-            self._poll_until(is_over, limit_s, steps_down=steps_down)
+            self._poll_until(is_over, limit_s)
         finally:
             if self._leader == me:
                 self._end_lead()
 
-    def _poll_until(
-        self, is_over: Callable[[], bool], limit_s: float | None, *, steps_down: bool
-    ) -> None:
+    def _poll_until(self, is_over: Callable[[], bool], limit_s: float | None) -> None:
         until_s = None if limit_s is None else time.monotonic() + limit_s
         left_s, held = None, self._held
-        while not (
-            is_over()
-            or held.is_interrupted
-            or self._is_closed
-            or (steps_down and self._next is not None)
-        ):
+        while not (is_over() or held.is_interrupted or self._is_closed):
             if until_s is not None:
                 left_s = min(until_s - time.monotonic(), _LONGEST_POLL_S)
                 if left_s <= 0:
                     break
             self._handle(self._ready.poll(left_s))
+
+    def lead_idly(self, is_idle: Callable[[], bool]) -> None:
+        """Read on this thread, never the main one, while it ``is_idle()`` and no loop would.
+
+        Otherwise as ``lead``, in fewer steps: an actor takes them with every message.
+        """
+        if self._pid != os.getpid():
+            return
+        with self._turn:
+            if self._leader or self._is_closed:
+                return
+            self._leader, self._held = threading.get_ident(), _NOTHING_HELD
+            self._move(None)
+        try:
+            poll = self._ready.poll
+            while is_idle() and self._next is None and not self._is_closed:
+                self._handle(poll())
+        finally:
+            self._end_lead()
 
     def _end_lead(self) -> None:
         with self._turn:
@@ -192,10 +196,11 @@ class SharedReading:
 
     def ring(self) -> None:
         """Have the thread that leads look whether it is over; from any thread."""
-        if self._leader and self._pid == os.getpid():
-            with self._turn:  # nobody writes to a descriptor that is another file's by then
-                if self._leader and self._leader != threading.get_ident():
-                    self._bell.give()
+        if self._leader in (0, threading.get_ident()) or self._pid != os.getpid():
+            return
+        with self._turn:  # nobody writes to a descriptor that is another file's by then
+            if self._leader:
+                self._bell.give()
 
     def _quieten(self) -> None:
         with self._turn:

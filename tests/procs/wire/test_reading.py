@@ -103,7 +103,7 @@ def test_a_loop_is_given_the_reading_and_loses_it_when_it_is_busy(run: Run) -> N
     run(work())
 
 
-def test_a_thread_takes_the_reading_from_a_loop_and_a_loop_from_one_that_steps_down(
+def test_a_thread_takes_the_reading_from_a_loop_and_a_loop_from_one_that_is_idle(
     run: Run,
 ) -> None:
     async def work() -> None:
@@ -111,7 +111,7 @@ def test_a_thread_takes_the_reading_from_a_loop_and_a_loop_from_one_that_steps_d
         pipe, thread = Pipe(reading), Thread(other.run_forever)
         other.call_soon_threadsafe(reading.follow, other)
         await is_elsewhere(reading)
-        leads = Thread(lambda: reading.lead(lambda: len(pipe.taken) == 2, steps_down=True))
+        leads = Thread(lambda: reading.lead_idly(lambda: len(pipe.taken) < 2))
         await is_led(reading)
         other.call_soon_threadsafe(reading.follow, other)
         await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(asyncio.sleep(0), other))
