@@ -33,14 +33,14 @@ def run_worker_loop_until_shutdown(
     """Let this host be joined, and return once the job that has joined it lets go of it.
 
     That is when its mesh of hosts is shut down, when its program ends, or when that is gone.
-    Signals do what they do to ``run_worker_loop_forever``, and all else is as there.
+    Signals do what they do to ``run_worker_loop_forever``.
 
     Args:
-        address: Where to listen.
-        secret: File of the secret that controllers must hold too.
-        run_dir: Folder for the host's own things; None: a temporary one.
-        name: Of the host, for people; empty: the machine's.
-        say: Shows a line to the person at the host.
+        address: As of ``run_worker_loop_forever``.
+        secret: As there.
+        run_dir: As there.
+        name: As there.
+        say: As there.
 
     Raises:
         AddressRefused: The address cannot be bound.
@@ -61,7 +61,7 @@ def start_worker_loop_forever(
     """Let this host be joined while the program goes on; with the program it ends (P-4).
 
     Args:
-        address: As of ``run_worker_loop_until_shutdown``.
+        address: As of ``run_worker_loop_forever``.
         secret: As there.
         run_dir: As there.
         name: As there.

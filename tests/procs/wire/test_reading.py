@@ -13,11 +13,7 @@ from tests.procs.wire.harness import Run
 from tests.procs.wire.readers import LIMIT_S, Pipe, Thread, is_elsewhere, is_led, the_reading
 
 from danaus.wire import reading as reading_module
-from danaus.wire.reading import (
-    about_to_block,
-    is_handling_here,
-    soon_here,
-)
+from danaus.wire.reading import SharedReading, about_to_block, is_handling_here, soon_here
 
 
 def test_a_thread_that_waits_reads_and_then_the_loop_does_again(run: Run) -> None:
@@ -131,6 +127,16 @@ def test_a_thread_takes_the_reading_from_a_loop_and_a_loop_from_one_that_is_idle
     run(work())
 
 
+def follow_and_block(reading: SharedReading) -> None:
+    """Be given the reading by a loop of this thread, which then waits for something else."""
+
+    async def follow() -> None:
+        reading.follow(asyncio.get_running_loop())
+
+    asyncio.run(follow())
+    about_to_block()
+
+
 def test_a_thread_that_is_about_to_block_gives_back_what_its_loop_was_to_read(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,15 +145,7 @@ def test_a_thread_that_is_about_to_block_gives_back_what_its_loop_was_to_read(
     async def work() -> None:
         reading, arrived = the_reading(), asyncio.Event()
         pipe = Pipe(reading, lambda _: arrived.set())
-
-        async def follow() -> None:
-            reading.follow(asyncio.get_running_loop())
-
-        def program() -> None:
-            asyncio.run(follow())
-            about_to_block()
-
-        await Thread(program).done()
+        await Thread(lambda: follow_and_block(reading)).done()
         pipe.put(b"a")
         await arrived.wait()
         assert pipe.taken == [(b"a", threading.get_ident())]
@@ -300,15 +298,7 @@ def test_a_thread_that_is_about_to_block_gives_up_its_turn_too(
         pipe = Pipe(reading, lambda _: arrived.set())
         leads = Thread(lambda: reading.lead(over.is_set))
         await is_led(reading)
-
-        async def follow() -> None:
-            reading.follow(asyncio.get_running_loop())  # once nobody leads
-
-        def program() -> None:
-            asyncio.run(follow())
-            about_to_block()
-
-        await Thread(program).done()
+        await Thread(lambda: follow_and_block(reading)).done()  # it would read once nobody leads
         over.set()
         reading.ring()
         await leads.done()
