@@ -40,6 +40,7 @@ def main() -> None:
     print(f"dp=1, tp=0 is rank {values.item(dp=1, tp=0)}")
     print(f"the column tp=1: {list(values.slice(tp=1).values())}")
     print(f"all on one axis again: {grid.flatten('rank').sizes}")
+    print(f"by other names: {grid.rename(dp='replica', tp='shard').sizes}")
     for point, value in values.slice(dp=slice(1, 3)).items():
         print(f"{dict(point)} -> {value}")
 

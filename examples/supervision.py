@@ -93,6 +93,10 @@ class Owner(Actor):
             self.restarted.set()
         return decision.restart
 
+    def __cleanup__(self, exc: BaseException | None) -> None:
+        """Run when it ends, whatever for; what it owned has ended before."""
+        print(f"the owner ends {'in good order' if exc is None else f'for {exc}'}")
+
 
 def main() -> None:
     """Spawn the owner here, kill one of its workers, and look at who is there afterwards."""
