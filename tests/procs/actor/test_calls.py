@@ -1,4 +1,4 @@
-"""Calls between real processes (A-1 to A-6)."""
+"""Calls between real processes (A-1, A-2, A-4, A-5, A-6)."""
 
 from __future__ import annotations
 

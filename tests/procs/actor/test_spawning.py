@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import os
@@ -170,6 +171,20 @@ def test_shutting_hosts_down_ends_their_agents_too(two):
     with pytest.raises(SupervisionError):
         two.host(0).spawn_procs(name="b").initialized.get(LIMIT_S)
     assert not two.has_failed or two.failure().mesh == "b"
+
+
+def test_hosts_of_a_with_block_are_shut_down_at_its_end(two):
+    agents = [two.watch(pid) for pid in two.job.agent_pids().values()]
+
+    async def work() -> None:
+        async with two.host(1) as host:
+            looker = host.spawn_procs(name="a").spawn("looker", Looker)
+            assert await looker.affinity.call_one() == CPUS
+
+    asyncio.run(work())
+    assert agents[1].ends_within(LIMIT_S)
+    assert not agents[0].ends_within(0.0)
+    assert not two.has_failed
 
 
 def test_tables_tell_who_is_who(one):

@@ -95,6 +95,12 @@ class AsyncOwner(Actor):
         return True
 
 
+class AsyncRaiser(AsyncOwner):
+    async def __supervise__(self, failure: MeshFailure) -> bool:
+        await asyncio.sleep(0)
+        raise KeyError("no idea what to do")
+
+
 class Untidy(Actor):
     @endpoint
     def rank(self) -> int:
@@ -103,6 +109,12 @@ class Untidy(Actor):
     def __cleanup__(self, exc: BaseException | None) -> None:
         if current_rank().rank == 1:
             raise OSError("the disk is gone")
+
+
+class UntidyLater(Untidy):
+    async def __cleanup__(self, exc: BaseException | None) -> None:  # type: ignore[override]
+        await asyncio.sleep(0)
+        super().__cleanup__(exc)
 
 
 def nested(one, *answers: str):
@@ -167,6 +179,15 @@ def test_each_supervisor_that_raises_puts_its_own_failure_on_top(one):
     assert len(lines) <= 45
 
 
+def test_async_supervision_that_raises_puts_its_own_failure_on_top_too(one):
+    owner = one.host(0).spawn_procs(name="top").spawn("owner", AsyncRaiser)
+    os.kill(owner.own.call_one().get(LIMIT_S), signal.SIGKILL)
+    failure = one.failure()
+    assert failure.mesh == "owner"
+    assert "no idea what to do" in failure.reason
+    assert failure.cause.signal == "SIGKILL"
+
+
 def test_a_constructor_that_raises_deep_below_is_told_all_the_way_up(one):
     owner = one.host(0).spawn_procs(name="top").spawn("top", Owner, 1, "passes", (Broken, ()))
     failure = one.failure()
@@ -191,14 +212,15 @@ def test_supervision_of_an_owner_in_this_program_too(one):
     assert not one.has_failed
 
 
-def test_a_cleanup_that_raises_is_told_to_who_stops_and_stops_nobody_else(one):
+@pytest.mark.parametrize("cls", [Untidy, UntidyLater])
+def test_a_cleanup_that_raises_is_told_to_who_stops_and_stops_nobody_else(one, cls):
     procs = one.host(0).spawn_procs({"r": 3}, name="w")
-    untidy = procs.spawn("untidy", Untidy)
+    untidy = procs.spawn("untidy", cls)
     untidy.rank.call().get(LIMIT_S)
     with pytest.raises(ActorError, match=r"__cleanup__ raised OSError: the disk is gone"):
         untidy.stop().get(LIMIT_S)
     assert procs.spawn("leaf", Leaf).slice(r=1).pid.call_one().get(LIMIT_S) > 0
-    again = procs.spawn("untidy", Untidy)
+    again = procs.spawn("untidy", cls)
     again.rank.call().get(LIMIT_S)
     procs.stop().get(LIMIT_S)
     assert "OSError: the disk is gone" in one.log("host0-w-1#0")
