@@ -8,8 +8,10 @@ from __future__ import annotations
 from danaus.actor import (
     Actor,
     current_rank,
+    enable_transport,
     endpoint,
     get_or_spawn_controller,
+    returns_future,
     shutdown_context,
     this_host,
     wait_all,
@@ -45,12 +47,19 @@ class Player(Actor):
         return await scores.offer.call_one(100 + current_rank().rank)
 
 
+@returns_future
+async def best_score() -> int:
+    """Ask for it; plain code calls ``best_score().get()``, ``async`` code awaits it."""
+    scores = await get_or_spawn_controller("scores", Scores)  # the very same
+    return await scores.offer.call_one(0)
+
+
 def main() -> None:
     """Have three players play, from three processes."""
+    enable_transport("tcp")  # over the loopback; without this, by socket files
     players = this_host().spawn_procs(per_host={"gpus": 3}).spawn("player", Player)
     wait_all([players.play.call(), players.play_again.call()]).get()
-    scores = get_or_spawn_controller("scores", Scores).get()  # the very same
-    print(f"the best score is {scores.offer.call_one(0).get()}")
+    print(f"the best score is {best_score().get()}")
     shutdown_context()
 
 
