@@ -35,6 +35,7 @@ from danaus.actor.replies import Replies
 from danaus.actor.targets import UNLIMITED, Options, Target, Way
 from danaus.actor.value_mesh import Outcome, ValueMesh
 from danaus.core.errors import ConfigError, MessageTooLarge
+from danaus.core.interrupts import HeldInterrupts
 from danaus.wire.codec import own, pack_call
 from danaus.wire.frame import DEFAULT_MAX_FRAME_BYTES, Buffer
 
@@ -103,12 +104,13 @@ class MeshEndpoint(Endpoint[P, R]):
         answer = OneAnswer(self._target, self._name)
         runtime = self._target.runtime
         (way,) = self._target.ways(self._spec.name, runtime.context().actor_key)
-        link, number = way.link, next(way.numbers)
-        call = NOT_SENT if link is None else link.submit(way.key, parts, answer, number=number)
-        if link is None or call == NOT_SENT:
-            runtime.io.post(self._send_numbered, (way, 0, number), parts, answer)
-        else:
-            answer.posted(0, link, call)
+        with HeldInterrupts():  # as in ``_post``
+            link, number = way.link, next(way.numbers)
+            call = NOT_SENT if link is None else link.submit(way.key, parts, answer, number=number)
+            if link is None or call == NOT_SENT:
+                runtime.io.post(self._send_numbered, (way, 0, number), parts, answer)
+            else:
+                answer.posted(0, link, call)
         return answer
 
     def choose(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
@@ -186,6 +188,11 @@ class MeshEndpoint(Endpoint[P, R]):
 
         A number that was given is sent in either case; how threads race does not matter (A-1).
         """
+        # Between a number and its frame Ctrl-C would hold back, or end, all that is sent later.
+        with HeldInterrupts():
+            self._post_all(parts, gather)
+
+    def _post_all(self, parts: Parts, gather: Gathering | None) -> None:
         runtime = self._target.runtime
         ways = self._target.ways(self._spec.name, runtime.context().actor_key)
         if gather is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 import threading
 import time
 from collections.abc import Callable, Generator
@@ -25,6 +26,7 @@ class _Waiter(Protocol):
     def release(self) -> None: ...
 
 
+_log = logging.getLogger("danaus.actor")
 _NONE: Any = ()  # waiters and callbacks of what is settled
 _forbidden_threads: set[int] = set()
 
@@ -116,7 +118,10 @@ class Future(Generic[T]):
         for waiter in waiters:
             waiter.release()
         for callback in callbacks:
-            callback(self)
+            with Attempt() as attempt:  # else it would end the connection that brought the answer
+                callback(self)
+            if attempt.error is not None:
+                _log.error("%s: a callback of it raised", self.what, exc_info=attempt.error)
         return True
 
     @property
@@ -157,7 +162,7 @@ class Future(Generic[T]):
         """Call ``callback(self)`` once settled, on the thread that settles it (or at once).
 
         That may be the connections' thread, or one that waits for another answer: it must not
-        block.
+        block.  What it raises there is logged.
         """
         with self._lock:
             if not self._is_settled:

@@ -345,3 +345,24 @@ def wait_until_it_polls(pid: int) -> None:
         if "poll" in where or "futex" in where:
             return
     raise TimeoutError("the program does not come to wait")
+
+
+@pytest.mark.parametrize("adverb", ["call", "call_one", "broadcast"])
+def test_ctrl_c_comes_after_a_message_that_is_being_sent(pair, adverb: str) -> None:
+    mesh, _ = pair
+    plain = mesh.slice(gpus=0).plain
+    assert plain.call_one(0).get(LIMIT_S) == 0
+    (way,) = plain._target.ways("plain", None)
+    numbers = way.numbers
+
+    def interrupted():
+        number = next(numbers)
+        signal.raise_signal(signal.SIGINT)  # what has this number is not sent yet
+        yield number
+
+    way.numbers = interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        getattr(plain, adverb)(1)
+    way.numbers = numbers
+    assert plain.call_one(2).get(LIMIT_S) == 2
+    assert mesh.slice(gpus=0).take_seen.call_one().get(LIMIT_S) == [0, 1, 2]

@@ -227,3 +227,19 @@ def test_waiting_for_the_end_tells_nothing_of_how_it_ended():
         assert isinstance(future.exception(), ValueError)
 
     asyncio.run(run())
+
+
+def test_a_callback_that_raises_is_logged_and_the_others_are_called(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    future, called = Future[int]("a number"), list[int]()
+
+    def fail(_: Future[int]) -> None:
+        raise ValueError("as it should not")
+
+    future.add_done_callback(fail)
+    future.add_done_callback(lambda settled: called.append(settled.get()))
+    assert future.set_value(7)
+    assert called == [7]
+    assert "a number: a callback of it raised" in caplog.text
+    assert "as it should not" in caplog.text
