@@ -20,6 +20,7 @@ from typing import Any, Self
 _signals = importlib.import_module("_signal" if find_spec("_signal") else "signal")
 _set_handler: Callable[..., Any] = _signals.signal
 _handler_of: Callable[..., Any] = _signals.getsignal
+_SIGINT = int(signal.SIGINT)
 
 _OTHERS = tuple(
     int(getattr(signal, name))
@@ -29,6 +30,7 @@ _OTHERS = tuple(
     )
     if hasattr(signal, name)
 )
+_ident = threading.get_ident
 _main_ident = threading.main_thread().ident
 _LOOPS = ("_sighandler_noop", "_Loop__sighandler")  # of loops that handle them in their turns
 _HARMLESS = (signal.SIG_DFL, signal.SIG_IGN, None)
@@ -36,7 +38,7 @@ _HARMLESS = (signal.SIG_DFL, signal.SIG_IGN, None)
 
 def is_main_thread() -> bool:
     """Tell whether this is the thread on which Python runs handlers of signals."""
-    return threading.get_ident() == _main_ident
+    return _ident() == _main_ident
 
 
 def is_undisturbed() -> bool:
@@ -63,7 +65,7 @@ class HeldInterrupts:
         KeyboardInterrupt: Afterwards; or whatever else the handler raises.
     """
 
-    __slots__ = ("_before", "_then", "is_interrupted")
+    __slots__ = ("_before", "_mine", "_then", "is_interrupted")
 
     def __init__(self, then: Callable[[], object] | None = None) -> None:
         self._then = then
@@ -71,11 +73,11 @@ class HeldInterrupts:
         self.is_interrupted = False
 
     def __enter__(self) -> Self:
-        if is_main_thread():
-            before = _handler_of(signal.SIGINT)
+        if _ident() == _main_ident:  # as ``is_main_thread``: each message that is sent asks
+            before = _handler_of(_SIGINT)
             if callable(before):
-                self._before = before
-                _set_handler(signal.SIGINT, self._note)
+                self._before, self._mine = before, self._note
+                _set_handler(_SIGINT, self._mine)
         return self
 
     def __exit__(
@@ -85,10 +87,10 @@ class HeldInterrupts:
         at: TracebackType | None,
     ) -> None:
         if self._before is not None:
-            if _handler_of(signal.SIGINT) == self._note:  # nobody has set another meanwhile
-                _set_handler(signal.SIGINT, self._before)
+            if _handler_of(_SIGINT) is self._mine:  # nobody has set another meanwhile
+                _set_handler(_SIGINT, self._before)
             if self.is_interrupted:
-                self._before(signal.SIGINT, None)
+                self._before(_SIGINT, None)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.is_interrupted = True
