@@ -5,7 +5,7 @@ Pure: which thread sends, and when, is ``links``' matter.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from danaus.actor.place import Place
 from danaus.actor.process_messages import Deliver, DeliverMany, Route
@@ -34,13 +34,18 @@ class Outgoing:
     def __len__(self) -> int:
         return len(self._messages)
 
-    def add(self, key: Key, args: bytes, *, call: int, number: int) -> int:
-        """Add a message; return how many wait."""
+    def add(self, key: Key, args: bytes, *, call: int, numbers: Iterator[int]) -> int:
+        """Add a message, with the next of ``numbers``; return how many wait.
+
+        Ctrl-C may strike at any step of this: either both are taken or none is.
+        """
         route = self._numbers.get(key)
         if route is None:
-            route = self._numbers[key] = len(self._numbers)
-            self._routes.append(Route(route, *key))
-        self._messages.append((route, call, number, args))
+            route = len(self._numbers)
+            self._routes.append(Route(route, *key))  # first: it may be named twice, not never
+            self._numbers[key] = route
+        # One step; once the message ends, no other number is asked for.
+        self._messages.extend(zip((route,), (call,), numbers, (args,), strict=False))
         return len(self._messages)
 
     def take(self) -> DeliverMany:

@@ -104,13 +104,12 @@ class MeshEndpoint(Endpoint[P, R]):
         answer = OneAnswer(self._target, self._name)
         runtime = self._target.runtime
         (way,) = self._target.ways(self._spec.name, runtime.context().actor_key)
-        with HeldInterrupts():  # as in ``_post``
-            link, number = way.link, next(way.numbers)
-            call = NOT_SENT if link is None else link.submit(way.key, parts, answer, number=number)
-            if link is None or call == NOT_SENT:
-                runtime.io.post(self._send_numbered, (way, 0, number), parts, answer)
-            else:
-                answer.posted(0, link, call)
+        link = way.link
+        call = NOT_SENT if link is None else link.submit(way.key, parts, answer, way.numbers)
+        if link is None or call == NOT_SENT:
+            self._post_one(way, parts, answer)
+        else:
+            answer.posted(0, link, call)
         return answer
 
     def choose(self, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
@@ -188,11 +187,6 @@ class MeshEndpoint(Endpoint[P, R]):
 
         A number that was given is sent in either case; how threads race does not matter (A-1).
         """
-        # Between a number and its frame Ctrl-C would hold back, or end, all that is sent later.
-        with HeldInterrupts():
-            self._post_all(parts, gather)
-
-    def _post_all(self, parts: Parts, gather: Gathering | None) -> None:
         runtime = self._target.runtime
         ways = self._target.ways(self._spec.name, runtime.context().actor_key)
         if gather is not None:
@@ -200,21 +194,27 @@ class MeshEndpoint(Endpoint[P, R]):
                 gather.again = lambda at: self._send_one(ways[at], parts, gather, at=at)
             gather.begin()
         if self._target.spreads:
-            messages = [(at, way, next(way.numbers)) for at, way in enumerate(ways)]
             lent = parts if gather is not None else own(parts)
-            runtime.io.post(self._cast, Casting(runtime.connections, messages, lent, gather))
+            with HeldInterrupts():
+                messages = [(at, way, next(way.numbers)) for at, way in enumerate(ways)]
+                runtime.io.post(self._cast, Casting(runtime.connections, messages, lent, gather))
             return
         for at, way in enumerate(ways):
-            link, number = way.link, next(way.numbers)
+            link = way.link
             if link is not None:
                 pending = gather.point(at) if gather is not None else None
-                call = link.submit(way.key, parts, pending, number=number)
+                call = link.submit(way.key, parts, pending, way.numbers)
                 if call != NOT_SENT:
                     if gather is not None:
                         gather.posted(at, link, call)
                     continue
-            late = parts if gather is not None else own(parts)
-            runtime.io.post(self._send_numbered, (way, at, number), late, gather)
+            self._post_one(way, parts if gather is not None else own(parts), gather, at=at)
+
+    def _post_one(self, way: Way, parts: Parts, gather: Gathering | None, *, at: int = 0) -> None:
+        # Ctrl-C between a number and its message would hold back all that is sent later.
+        with HeldInterrupts():
+            numbered = (way, at, next(way.numbers))
+            self._target.runtime.io.post(self._send_numbered, numbered, parts, gather)
 
     def _cast(self, casting: Casting) -> None:
         gather = cast("Gathering | None", casting.waiting)

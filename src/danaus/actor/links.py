@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from danaus.actor.batches import Key
@@ -154,8 +154,12 @@ class Link:
         self._send(build(call), parts)
         return call
 
-    def submit(self, key: Key, parts: Parts, pending: Pending | None, *, number: int) -> int:
+    def submit(
+        self, key: Key, parts: Parts, pending: Pending | None, numbers: Iterator[int]
+    ) -> int:
         """Send a message for an actor from the calling thread, if that can be done now.
+
+        Ctrl-C may strike at any step: the message has gone then, with its number, or has none.
 
         Returns:
             The call's number, 0 where nobody waits; ``NOT_SENT``: let the connections' loop do it.

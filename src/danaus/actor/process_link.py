@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
@@ -33,6 +33,7 @@ from danaus.actor.process_messages import (
     ReturnedMany,
 )
 from danaus.core.errors import ChannelClosed, MessageTooLarge
+from danaus.core.interrupts import HeldInterrupts
 from danaus.wire.codec import own
 from danaus.wire.lending import Part
 from danaus.wire.reading import SharedReading
@@ -130,7 +131,9 @@ class ProcessLink(Link):
 
     # -- from any thread -----------------------------------------------------------------------
 
-    def submit(self, key: Key, parts: Parts, pending: Pending | None, *, number: int) -> int:
+    def submit(
+        self, key: Key, parts: Parts, pending: Pending | None, numbers: Iterator[int]
+    ) -> int:
         session = self.session
         if session is None:
             return NOT_SENT
@@ -148,10 +151,11 @@ class ProcessLink(Link):
                 self._pending[call] = pending
             try:
                 if is_large:
-                    self._flush(session)
-                    self._submit_large(session, key, sent, numbers=(call, number))
+                    with HeldInterrupts():
+                        self._flush(session)
+                        self._submit_large(session, key, sent, numbers=(call, next(numbers)))
                 else:
-                    num = self._outgoing.add(key, bytes(parts[0]), call=call, number=number)
+                    num = self._outgoing.add(key, bytes(parts[0]), call=call, numbers=numbers)
                     if num >= TOGETHER or self._goes_now(pending is not None):
                         self._flush(session)
             except ChannelClosed as error:
@@ -187,9 +191,10 @@ class ProcessLink(Link):
                 self._corked = True
                 loop.call_soon(self._end_of_turn)
         if not self._io_will_flush:
-            # However long this thread goes on: its turn of the interpreter ends.
-            self._io_will_flush = True
-            self._user.io.post(self._flush_by_io)
+            with HeldInterrupts():
+                # However long this thread goes on: its turn of the interpreter ends.
+                self._io_will_flush = True
+                self._user.io.post(self._flush_by_io)
         return False
 
     def _end_of_turn(self) -> None:
@@ -211,7 +216,8 @@ class ProcessLink(Link):
     def _flush(self, session: Session) -> None:
         """Send what is outgoing; with ``_sending`` held."""
         if len(self._outgoing):
-            session.send([CODEC.encode(self._outgoing.take())])
+            with HeldInterrupts():
+                session.send([CODEC.encode(self._outgoing.take())])
 
     # -- on the connections' loop --------------------------------------------------------------
 

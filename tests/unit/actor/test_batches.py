@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from danaus.actor.batches import Incoming, Outgoing
@@ -22,9 +24,9 @@ def sent(outgoing):
 
 def test_messages_arrive_as_they_were_sent_and_routes_are_said_once():
     outgoing, incoming = Outgoing(), Incoming("peer")
-    outgoing.add(KEY, b"a", call=7, number=1)
-    outgoing.add(OTHER, b"b", call=0, number=1)
-    outgoing.add(KEY, b"c", call=8, number=2)
+    outgoing.add(KEY, b"a", call=7, numbers=itertools.count(1))
+    outgoing.add(OTHER, b"b", call=0, numbers=itertools.count(1))
+    outgoing.add(KEY, b"c", call=8, numbers=itertools.count(2))
     assert len(outgoing) == 3
     many = sent(outgoing)
     assert len(many.routes) == 2
@@ -34,7 +36,7 @@ def test_messages_arrive_as_they_were_sent_and_routes_are_said_once():
         (Deliver(8, "mesh", 3, 1, "sender", 2, "ping", WHOLE), (b"c",)),
     ]
     assert len(outgoing) == 0
-    outgoing.add(KEY, b"d", call=9, number=3)
+    outgoing.add(KEY, b"d", call=9, numbers=itertools.count(3))
     many = sent(outgoing)
     assert many.routes == []
     assert [message.number for message, _ in incoming.open(many)] == [3]
@@ -43,7 +45,7 @@ def test_messages_arrive_as_they_were_sent_and_routes_are_said_once():
 def test_what_goes_to_a_part_goes_a_route_of_its_own():
     outgoing = Outgoing()
     for key in (KEY, OF_A_PART, KEY):
-        outgoing.add(key, b"", call=0, number=1)
+        outgoing.add(key, b"", call=0, numbers=itertools.count(1))
     many = sent(outgoing)
     assert [route.place for route in many.routes] == [WHOLE, PART]
     places = [message.place for message, _ in Incoming("peer").open(many)]
@@ -53,8 +55,8 @@ def test_what_goes_to_a_part_goes_a_route_of_its_own():
 
 def test_a_route_that_was_never_named_is_refused():
     outgoing = Outgoing()
-    outgoing.add(KEY, b"a", call=7, number=1)
+    outgoing.add(KEY, b"a", call=7, numbers=itertools.count(1))
     outgoing.take()
-    outgoing.add(KEY, b"b", call=8, number=2)
+    outgoing.add(KEY, b"b", call=8, numbers=itertools.count(2))
     with pytest.raises(FrameDamaged, match="route 0, which was never named"):
         Incoming("peer").open(sent(outgoing))
