@@ -105,7 +105,9 @@ class MeshEndpoint(Endpoint[P, R]):
         runtime = self._target.runtime
         (way,) = self._target.ways(self._spec.name, runtime.context().actor_key)
         link = way.link
-        call = NOT_SENT if link is None else link.submit(way.key, parts, answer, way.numbers)
+        call = (
+            NOT_SENT if link is None else link.submit(way.key, parts, answer, numbers=way.numbers)
+        )
         if link is None or call == NOT_SENT:
             self._post_one(way, parts, answer)
         else:
@@ -203,7 +205,7 @@ class MeshEndpoint(Endpoint[P, R]):
             link = way.link
             if link is not None:
                 pending = gather.point(at) if gather is not None else None
-                call = link.submit(way.key, parts, pending, way.numbers)
+                call = link.submit(way.key, parts, pending, numbers=way.numbers)
                 if call != NOT_SENT:
                     if gather is not None:
                         gather.posted(at, link, call)

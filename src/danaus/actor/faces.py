@@ -24,7 +24,10 @@ D_co = TypeVar("D_co", covariant=True)
 
 @runtime_checkable
 class Endpoint(Protocol[P, R]):
-    """One endpoint of the actors of a mesh, and how it can be called."""
+    """One endpoint of the actors of a mesh, and how it can be called.
+
+    From any thread; not by the handler of a signal, which may have struck in the middle of a call.
+    """
 
     @property
     def name(self) -> str:

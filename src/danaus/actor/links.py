@@ -155,7 +155,7 @@ class Link:
         return call
 
     def submit(
-        self, key: Key, parts: Parts, pending: Pending | None, numbers: Iterator[int]
+        self, key: Key, parts: Parts, pending: Pending | None, *, numbers: Iterator[int]
     ) -> int:
         """Send a message for an actor from the calling thread, if that can be done now.
 

@@ -132,7 +132,7 @@ class ProcessLink(Link):
     # -- from any thread -----------------------------------------------------------------------
 
     def submit(
-        self, key: Key, parts: Parts, pending: Pending | None, numbers: Iterator[int]
+        self, key: Key, parts: Parts, pending: Pending | None, *, numbers: Iterator[int]
     ) -> int:
         session = self.session
         if session is None:
