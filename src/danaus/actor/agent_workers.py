@@ -69,6 +69,7 @@ class Worker:
     descriptor: int = -1
     address: str = ""
     session: Listener | None = None
+    is_killed: bool = False
     kill_reason: str = ""
     stop_reason: str = ""
     watchers: set[Listener] = field(default_factory=set)
@@ -138,7 +139,7 @@ class WorkerTable:
         self._registry.add(message.process_id, message.pid, message.started)
         if descriptor >= 0:
             self._loop.add_reader(descriptor, self._has_ended, worker)
-        if worker.kill_reason:
+        if worker.is_killed:  # before its pid was known
             self.send_signal(worker, signal.SIGKILL)
         worker.owner_session.tell(
             ProcessStarted(message.process_id, message.pid, worker.spec.log_path)
@@ -268,7 +269,7 @@ class WorkerTable:
 
     def kill(self, worker: Worker, reason: str) -> None:
         """SIGKILL a worker now; its end is reported with ``reason``."""
-        worker.kill_reason = worker.kill_reason or reason
+        worker.is_killed, worker.kill_reason = True, worker.kill_reason or reason
         if worker.pid:
             self.send_signal(worker, signal.SIGKILL)
         elif self.nursery is not None and self.nursery.withdraw(worker.spec.process_id):

@@ -74,6 +74,13 @@ def test_each_rank_can_have_an_environment_of_its_own(one):
     assert procs.spawn("looker", Looker).variable.call_one("PLACE").get(LIMIT_S) == "all"
 
 
+def test_processes_that_are_stopped_before_they_are_there_end(one):
+    _, lookers = spawn(one)
+    lookers.pid.call().get(LIMIT_S)  # whoever comes now comes at once
+    for _ in range(5):
+        one.host(0).spawn_procs({"gpus": 2}).stop().get(LIMIT_S)
+
+
 def test_the_collector_runs_in_a_worker_and_leaves_what_its_nursery_has_imported(
     tmp_path, monkeypatch, request
 ):
