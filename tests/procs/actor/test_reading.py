@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import dis
 import gc
-import itertools
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import pytest
 
@@ -350,51 +345,3 @@ def wait_until_it_polls(pid: int) -> None:
         if "poll" in where or "futex" in where:
             return
     raise TimeoutError("the program does not come to wait")
-
-
-@pytest.mark.parametrize("adverb", ["call", "call_one", "broadcast"])
-def test_ctrl_c_may_strike_at_any_step_of_sending(pair, adverb: str) -> None:
-    mesh, _ = pair
-    one = mesh.slice(gpus=0)
-    struck: list[int] = []
-    for step in itertools.count(1):
-        if not is_interrupted(step, lambda at=step: getattr(one.plain, adverb)(at)):
-            break  # there are fewer steps than that
-        assert one.plain.call_one(-step).get(LIMIT_S) == -step
-        struck.append(step)
-    assert len(struck) > 30
-    seen = one.take_seen.call_one().get(LIMIT_S)
-    assert [-value for value in seen if value < 0] == struck
-    went = [value for value in seen if value in struck]
-    assert went == sorted(set(went))  # each at most once, in order
-
-
-def is_interrupted(step: int, function: Callable[[], object]) -> bool:
-    """Interrupt a function at one of its steps within ``danaus``; tell whether it has so many.
-
-    Those after which the interpreter looks for signals.
-    """
-    left, before = step, dict[FrameType, str]()
-
-    def trace(frame: FrameType, event: str, _: object) -> Any:
-        nonlocal left
-        if "danaus" not in frame.f_code.co_filename:
-            return None
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        if event == "opcode":
-            if before.get(frame, "").startswith(("CALL", "RESUME", "JUMP_BACKWARD")):
-                left -= 1
-                if not left:
-                    signal.raise_signal(signal.SIGINT)
-            before[frame] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
-        return trace
-
-    try:
-        sys.settrace(trace)
-        try:
-            function()
-        finally:
-            sys.settrace(None)
-    except KeyboardInterrupt:
-        return True
-    return False
